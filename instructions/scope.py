@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.errors import Cancelled, DeadlineExceeded
 
@@ -11,6 +13,9 @@ from .failure import Failure
 
 if TYPE_CHECKING:
     from .instruction import Instruction
+
+# The clock of the deadlines of scopes that are made in this context; a rank of a simulation has the simulation's.
+CLOCK: Final[ContextVar[Callable[[], float]]] = ContextVar("CLOCK", default=time.monotonic)
 
 
 class Scope:
@@ -23,14 +28,16 @@ class Scope:
         shield: whether cancelling the outer scopes has no effect here; their priority is inherited nevertheless.
         name: the scope's name in messages and traces.
         priority: higher goes first among the ready instructions of a stream; 0 is ordinary.
-        deadline: on `time.monotonic`'s clock, the earliest of its own and, unless `shield`, `outer`'s; None for none.
+        deadline: on the clock of `CLOCK`, the earliest of its own and, unless `shield`, `outer`'s; None for none.
         begun: when the scope was made, on the clock of `time.monotonic`.
+        timeout: the seconds from then to the deadline; None without a deadline.
         here: whether a graph called in this scope may run on the calling thread even if it takes long, if no earlier
             instructions are running; inner scopes do not inherit this.
     """
 
     __slots__ = (
         "__weakref__",
+        "_clock",
         "_failure",
         "_wakers",
         "begun",
@@ -40,6 +47,7 @@ class Scope:
         "outer",
         "priority",
         "shield",
+        "timeout",
     )
 
     def __init__(
@@ -64,6 +72,8 @@ class Scope:
         if priority is not None:
             self.priority = priority
         self.begun = time.monotonic()
+        self._clock = CLOCK.get()
+        self.timeout = None if self.deadline is None else self.deadline - self._clock()
         self._failure: Failure | None = None
         # Wakers of the threads and coroutines that wait for instructions of this scope.  A dict keeps their order,
         # which a set would lose.
@@ -91,7 +101,7 @@ class Scope:
             scope = scope.around()
         if failure is not None:
             return failure
-        if self.deadline is not None and time.monotonic() >= self.deadline:
+        if self.deadline is not None and self._clock() >= self.deadline:
             return self._drop(DeadlineExceeded(f"dropped, because the deadline of {self} has passed"))
         return None
 
@@ -133,7 +143,7 @@ class Scope:
 
     def remaining(self) -> float | None:
         """Return the seconds left to the scope's deadline, not below zero; None if it has no deadline."""
-        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+        return None if self.deadline is None else max(0.0, self.deadline - self._clock())
 
     def __repr__(self) -> str:
         about = [repr(self.name)] if self.name is not None else []

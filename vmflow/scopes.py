@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from numbers import Integral, Real
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from .context import MODE
-from .instructions.scope import Scope
+from .instructions.scope import CLOCK, Scope
 from .mode_carrying import carried
 
 Parameters = ParamSpec("Parameters")
@@ -44,7 +43,8 @@ class scope:
     consumer's ops.
 
     Args:
-        deadline: in seconds on the clock of `time.monotonic`.
+        deadline: in seconds on the clock of `time.monotonic`; within `flow.distributed.simulate`, on the clock of the
+            simulation, which begins at 0.
         timeout: seconds from the moment the block is entered; the earlier of `deadline` and `timeout` holds.
         priority: ready work of a higher priority goes first on its stream; work of a lower one is not starved, but gets
             a smaller share.  By default the priority of the outer scope, 0 without an outer scope.
@@ -135,7 +135,7 @@ class scope:
     def _make(self) -> Scope:
         deadline = self._deadline
         if self._timeout is not None:
-            until = time.monotonic() + self._timeout
+            until = CLOCK.get()() + self._timeout
             deadline = until if deadline is None else min(deadline, until)
         return Scope(MODE.get().scope, self._name, self._priority, deadline, self._shield)
 

@@ -187,6 +187,20 @@ def test_time_is_the_simulations() -> None:
     assert time.monotonic() - began < 20
 
 
+def test_deadlines_of_scopes_are_the_simulations_time() -> None:
+    async def program() -> list[Any]:
+        with flow.scope(timeout=1000) as outer:
+            await asyncio.sleep(999)
+            left = outer.remaining()
+            early = (await (flow.ones(1) + 1)).item()
+            await asyncio.sleep(2)
+            with pytest.raises(flow.errors.DeadlineExceeded):
+                await (flow.ones(1) + 1)
+        return [left, early, outer.cancelled()]
+
+    assert dist.simulate(program, 2) == [[1.0, 2.0, True]] * 2
+
+
 def test_the_clock_waits_for_threads() -> None:
     async def program() -> str:
         def work() -> str:
@@ -485,6 +499,19 @@ def test_the_clock_goes_on_while_a_function_that_nobody_awaits_waits_for_ranks()
         return float((await reduced(flow.ones(1), (0, 1))).numpy()[0])
 
     assert _within_seconds(lambda: dist.simulate(program, 2)) == [2.0, 2.0]
+
+
+def test_an_exchange_that_never_ends_is_a_deadlock_for_a_coroutine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No timer of a virtual machine keeps the clock going."""
+    monkeypatch.setattr(scheduler, "PATIENCE", 0.01)
+
+    async def program() -> None:
+        await dist.all_reduce(flow.ones(3))
+
+    def run() -> Any:
+        return dist.simulate(program, 2, faults=[dist.Fault(1, 0, "swap")], return_exceptions=True)
+
+    assert [type(error) for error in _within_seconds(run)] == [dist.CollectiveTimeout, dist.SimulationDeadlock]
 
 
 def _within_seconds(function: Callable[[], Any]) -> Any:

@@ -406,7 +406,6 @@ def test_checkpoint_without_a_loop_is_an_error() -> None:
         {"stall_after": 0.0},
         {"stall_after": -1.0},
         {"stall_after": math.nan},
-        {"stall_after": math.inf},
         {"stall_after": 2.0 * threading.TIMEOUT_MAX},
         {"gather": 0},
         {"drain_timeout": -1.0},
@@ -557,11 +556,26 @@ def test_an_idle_machine_does_not_stall(monkeypatch: pytest.MonkeyPatch) -> None
     assert stalled.messages == []
 
 
+async def test_an_infinite_time_turns_the_watch_off() -> None:
+    async with VirtualMachine(cpu_worker="always", stall_after=math.inf) as machine:
+        with listening(STALL) as stalled, gate() as closed:
+            await closed.reached()
+            thread = asyncio.create_task(asyncio.to_thread(closed.tensor.item))
+            task = asyncio.create_task(value(closed.tensor))
+            while not machine.has_waiters():  # noqa: ASYNC110 - the thread begins to wait in real time
+                await asyncio.sleep(0)
+            closed.open()
+            assert await thread == await task == 1.0
+    assert stalled.messages == []
+
+
 def test_the_environment_may_say_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     assert VirtualMachine().stall_after == STALL_SECONDS
     monkeypatch.setenv("VMFLOW_STALL_SECONDS", "7.5")
     assert VirtualMachine().stall_after == 7.5
     assert VirtualMachine(stall_after=3).stall_after == 3
+    monkeypatch.setenv("VMFLOW_STALL_SECONDS", "inf")
+    assert VirtualMachine().stall_after == math.inf
     for wrong in ("nan", "0", "soon"):
         monkeypatch.setenv("VMFLOW_STALL_SECONDS", wrong)
         with pytest.raises(ValueError, match=f"VMFLOW_STALL_SECONDS must be a .*number of seconds, .*not .*{wrong}"):

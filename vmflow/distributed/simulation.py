@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
@@ -11,6 +12,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar, cast, overload
 
 from vmflow.context import MODE
+from vmflow.instructions.scope import CLOCK
 from vmflow.random import Generator
 from vmflow.streams.communication import CHANNEL
 from vmflow.vm.virtual_machine import VirtualMachine
@@ -152,10 +154,11 @@ def _call(function: Callable[[], Any], engine: LocalEngine, rank: int, checked: 
     count = len(engine.channels)
     SIMULATED.set(Process(rank, count, rank, count, checked))
     CHANNEL.set(channel)
+    CLOCK.set(lambda: engine.scheduler.now)
     ORDER.set(None)
-    # No workers, which would run at any time; and turns of which none ends by real time, so that their work does not
-    # depend on the machine's speed.
-    machine = VirtualMachine(f"rank {rank}", cpu_worker="never", turn_budget=_TURN_BUDGET)
+    # No workers, which would run at any time; turns of which none ends by real time, so that their work does not depend
+    # on the machine's speed; and no watch for stalls, whose timer would keep the clock going where no rank can go on.
+    machine = VirtualMachine(f"rank {rank}", cpu_worker="never", turn_budget=_TURN_BUDGET, stall_after=math.inf)
     MODE.set(MODE.get().replace(machine=machine, generator=Generator().manual_seed(0)))
     try:
         if inspect.iscoroutinefunction(function):

@@ -131,8 +131,8 @@ class _Builder:
     def _scope(self, scope: Scope, end: int) -> Event:
         begun = round(scope.begun * 1e9) + self.trace.monotonic_offset
         args: dict[str, Any] = {"priority": scope.priority}
-        if scope.deadline is not None:
-            args["seconds to the deadline"] = round(scope.deadline - scope.begun, 6)
+        if scope.timeout is not None:
+            args["seconds to the deadline"] = round(scope.timeout, 6)
         begin = self.trace.at(max(begun, self.trace.begin))
         return Event("scope", scope.name or "scope", HOST, "scopes", begin, self.trace.at(end), -1, args)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from threading import TIMEOUT_MAX
 from typing import Final
@@ -44,7 +45,7 @@ def check(
     if drain_timeout is not None:
         check_seconds("drain_timeout", drain_timeout)
     if stall_after is not None:
-        check_seconds("stall_after", stall_after, positive=True)
+        _check_stall_after("stall_after", stall_after)
     CpuStreamPolicy(worker=cpu_worker)  # raises for an unknown value
 
 
@@ -75,6 +76,12 @@ def check_seconds(about: str, seconds: float, positive: bool = False) -> None:
         raise ValueError(f"{about} must be {least}, at most {TIMEOUT_MAX:.0f}, not {seconds}")
 
 
+def _check_stall_after(about: str, seconds: float) -> None:
+    """Do as `check_seconds` for a positive number, but permit infinity, which turns the watch for stalls off."""
+    if seconds != math.inf:
+        check_seconds(about, seconds, positive=True)
+
+
 def race_check(wanted: bool | None) -> bool:
     """Whether a machine gets a race check: as `wanted`, or for None as the variable `VMFLOW_RACE_CHECK` says."""
     return os.environ.get("VMFLOW_RACE_CHECK", "0") not in ("", "0") if wanted is None else wanted
@@ -84,7 +91,7 @@ def stall_seconds() -> float:
     """Return the default of the argument `stall_after` of `VirtualMachine`: `VMFLOW_STALL_SECONDS`, or a minute.
 
     Raises:
-        ValueError: if the variable is set to something else than a positive number that a lock can wait for.
+        ValueError: if the variable is not a positive number that a lock can wait for, nor infinite.
     """
     text = os.environ.get("VMFLOW_STALL_SECONDS")
     if text is None:
@@ -93,5 +100,5 @@ def stall_seconds() -> float:
         seconds = float(text)
     except ValueError:
         raise ValueError(f"VMFLOW_STALL_SECONDS must be a number of seconds, not {text!r}") from None
-    check_seconds("VMFLOW_STALL_SECONDS", seconds, positive=True)
+    _check_stall_after("VMFLOW_STALL_SECONDS", seconds)
     return seconds

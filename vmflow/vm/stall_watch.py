@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -33,12 +34,17 @@ class StallWatch:
 
         If the time runs out, check for a stall.
         """
-        stall_after = self._machine.stall_after
-        if not waker.sleep(stall_after if patience is None else min(stall_after, patience)):
+        seconds = self._machine.stall_after if patience is None else min(self._machine.stall_after, patience)
+        if not waker.sleep(None if seconds == math.inf else seconds):
             self.look()
 
     def arm(self, loop: AbstractEventLoop) -> None:
-        """While anybody waits, check for a stall every `stall_after` seconds, by a timer on `loop` if none has one."""
+        """While anybody waits, check for a stall every `stall_after` seconds, by a timer on `loop` if none has one.
+
+        Does nothing if `stall_after` is infinite.
+        """
+        if self._machine.stall_after == math.inf:
+            return
         if self._armed is None or self._armed.is_closed():
             self._armed = loop
             self.look()

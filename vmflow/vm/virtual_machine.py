@@ -83,7 +83,7 @@ class VirtualMachine(MachineFields):
         drain_timeout: seconds that leaving the `async with` block may take before work that has not started is
             dropped; None for as long as it takes.
         stall_after: seconds without any progress after which a waiting thread or coroutine logs the machine's state;
-            None for the environment variable `VMFLOW_STALL_SECONDS`, or a minute.
+            `math.inf` for never, None for the environment variable `VMFLOW_STALL_SECONDS`, or a minute.
 
     Attributes:
         state: "running"; "draining" while the machine finishes and refuses new work; "closed"; or "aborted", if an
@@ -92,7 +92,7 @@ class VirtualMachine(MachineFields):
     Raises:
         TypeError: if a count or mark is no `int`, or a time no `int` or `float`; or for a bool.
         ValueError: for a number that is not positive (`drain_timeout`: a negative one), a time that is nan or more than
-            a lock can wait for, or another `cpu_worker`.
+            a lock can wait for (`stall_after`: but infinity), or another `cpu_worker`.
 
     Example:
         >>> import asyncio
