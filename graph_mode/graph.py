@@ -11,9 +11,8 @@ from copy import copy
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import numpy as np
-
 from vmflow.amp import autocast
+from vmflow.arguments import is_integer
 from vmflow.autograd import enable_grad
 from vmflow.changes import changed
 from vmflow.context import MODE
@@ -310,9 +309,9 @@ class Graph:
             chosen = (0,) if ranks is None else tuple(ranks)  # type: ignore[arg-type]
         except TypeError:  # it cannot be iterated over
             chosen = (ranks,)  # type: ignore[assignment]
-        if not all([isinstance(rank, (int, np.integer)) and rank >= -1 for rank in chosen]):
+        if not all([is_integer(rank) and rank >= -1 for rank in chosen]):
             raise ValueError(f"debug: ranks must be numbers of ranks, or -1 for all, got {ranks!r}")
-        if not isinstance(max_py_stack_depth, (int, np.integer)) or max_py_stack_depth < 0:
+        if not is_integer(max_py_stack_depth) or max_py_stack_depth < 0:
             raise ValueError(f"debug: max_py_stack_depth must be an integer of at least 0, got {max_py_stack_depth!r}")
         self._debug = v_level
         self._debug_ranks = tuple([int(rank) for rank in chosen])

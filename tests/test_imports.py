@@ -24,8 +24,8 @@ ROOT = Path(vmflow.__file__).parent
 
 # Modules that all may import, and that import none but each other.
 VOCABULARY = (
-    *("vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors", "vmflow.forking", "vmflow.markup"),
-    "vmflow.native",
+    *("vmflow.arguments", "vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors", "vmflow.forking"),
+    *("vmflow.markup", "vmflow.native"),
 )
 
 # Each may import itself, the layers before it and the vocabulary.  All other modules are the eager front.

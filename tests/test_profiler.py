@@ -650,9 +650,9 @@ def test_schedule(arguments: dict[str, int], expected: list[ProfilerAction]) -> 
     ("changed", "error", "message"),
     [
         ({"active": 0}, ValueError, "active must be at least 1"),
-        ({"wait": -1}, ValueError, "wait must not be negative, but is -1"),
-        ({"repeat": 1.5}, TypeError, "repeat must be a number of steps, not 1.5"),
-        ({"warmup": True}, TypeError, "warmup must be a number of steps, not True"),
+        ({"wait": -1}, ValueError, "wait must be at least 0, not -1"),
+        ({"repeat": 1.5}, TypeError, "repeat must be an integer, not 1.5"),
+        ({"warmup": True}, TypeError, "warmup must be an integer, not True"),
     ],
 )
 def test_schedule_refuses(changed: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -6,6 +6,7 @@ import operator
 from contextvars import ContextVar
 from typing import Final
 
+from .arguments import is_integer
 from .context import MODE
 from .errors import DeviceUnavailable
 
@@ -62,7 +63,7 @@ class device:
         if not isinstance(type, str):
             raise TypeError(f"a device is named by a string such as 'cpu' or 'cuda:0', not {type!r}")
         if index is not None:
-            if isinstance(index, bool) or not hasattr(index, "__index__"):
+            if not is_integer(index):
                 raise TypeError(f"a device index must be an integer, not {index!r}")
             index = operator.index(index)
         if index is None and type == "cuda":

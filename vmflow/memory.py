@@ -6,9 +6,10 @@ which are not counted.
 
 from __future__ import annotations
 
+from vmflow.arguments import whole_number
+
 from .context import MODE
 from .devices import device as Device
-from .ops.table import whole_number
 from .vm.stream_table import device_memory
 from .vm.virtual_machine import current_machine, live_machines
 from .vm.wakers import running_loop

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from vmflow.arguments import is_integer as _is_integer, whole_number as _whole_number
 from vmflow.operands import check_tensors as _check_tensors
-from vmflow.ops.table import whole_number
 from vmflow.transfers import beside
 
 from . import dtypes, interpreter as _interpreter, tensors as _tensors
@@ -86,7 +86,7 @@ class Generator:
             TypeError: if the seed is no integer.
             ValueError: if the seed does not fit into 64 bits.
         """
-        seed = whole_number("manual_seed", "the seed", seed)
+        seed = _whole_number("manual_seed", "the seed", seed)
         if not -(1 << 63) <= seed <= _MASK:
             raise ValueError(f"manual_seed: the seed must fit into 64 bits, got {seed}")
         with self._lock:
@@ -587,7 +587,7 @@ def _checked_range(name: str, output: TensorMeta, low: Any, high: Any) -> tuple[
 
     Tensors and arrays of one integer may be limits, too.
     """
-    if any([isinstance(limit, bool) or not hasattr(limit, "__index__") for limit in (low, high)]):
+    if not (_is_integer(low) and _is_integer(high)):
         raise _no_limits(name)
     low, high = operator.index(low), operator.index(high)
     if output.dtype.is_complex:
@@ -746,7 +746,7 @@ def multinomial(
         raise TypeError(f"multinomial: the weights must be floating-point, not {input.dtype.name}")
     if input.ndim not in (1, 2) or not input.shape[-1]:
         raise ValueError(f"multinomial: expected weights of shape (n,) or (rows, n), got {list(input.shape)}")
-    num_samples = whole_number("multinomial", "the number of samples", num_samples)
+    num_samples = _whole_number("multinomial", "the number of samples", num_samples)
     if num_samples <= 0 or (num_samples > input.shape[-1] and not replacement):
         raise ValueError(
             f"multinomial: cannot draw {num_samples} of {input.shape[-1]}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
-from numbers import Integral, Real
+from numbers import Real
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
+from .arguments import is_integer
 from .context import MODE
 from .instructions.scope import CLOCK, Scope
 from .mode_carrying import carried
@@ -79,9 +81,9 @@ class scope:
             if math.isnan(seconds):
                 raise ValueError(f"scope: {about} must not be nan")
         if priority is not None:
-            if not isinstance(priority, Integral) or isinstance(priority, bool):
+            if not is_integer(priority):
                 raise TypeError(f"scope: priority must be an integer, not {priority!r}")
-            priority = int(priority)
+            priority = operator.index(priority)
         if name is not None and not isinstance(name, str):
             raise TypeError(f"scope: name must be a string, not {name!r}")
         self._deadline = None if deadline is None else float(deadline)

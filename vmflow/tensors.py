@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from vmflow.arguments import is_integer
+
 from . import dtypes, interpreter as _interpreter
 from .autograd.node import AutogradMeta
 from .autograd.views import renewed
@@ -709,9 +711,9 @@ class Tensor(TensorMethods):
 CLASS.append(Tensor)
 
 
-def _of_dim(name: str, values: tuple[int, ...], dim: Any) -> int:
+def _of_dim(name: str, values: tuple[int, ...], dim: int) -> int:
     """Return the value of one dimension; unlike other functions, `size` and `stride` take none of a 0-d tensor."""
-    if type(dim) is not int and (isinstance(dim, bool) or not isinstance(dim, (int, np.integer))):
+    if not is_integer(dim):
         raise TypeError(f"{name}: a dimension is an integer, not {dim!r}")
     rank = len(values)
     if not -rank <= dim < rank:

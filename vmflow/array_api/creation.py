@@ -8,9 +8,10 @@ import numpy as np
 
 import vmflow as flow
 from vmflow import dtypes, exchange
+from vmflow.arguments import whole_number
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops.table import as_tuple, whole_number
+from vmflow.ops.table import as_tuple
 from vmflow.tensors import Tensor
 
 Shape = int | tuple[int, ...]

@@ -263,7 +263,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
         >>> flow.array_api.tensordot(flow.tensor([[1, 2], [3, 4]]), flow.tensor([1, 10]), axes=1)
         tensor([21, 43])
     """
-    dims = axes if isinstance(axes, (int, _np.integer)) else (list(axes[0]), list(axes[1]))
+    dims = (list(axes[0]), list(axes[1])) if isinstance(axes, (tuple, list)) else axes
     first, second = together("tensordot", x1, x2)
     return _vmflow.tensordot(first, second, dims)
 

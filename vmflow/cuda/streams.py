@@ -13,13 +13,13 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Any, Final, cast, final
 
+from vmflow.arguments import whole_number
 from vmflow.context import MODE
 from vmflow.devices import cuda_device, device as Device
 from vmflow.errors import DeviceUnavailable
 from vmflow.instructions.builder import InstructionsBuilder, physical_run
 from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.stream_events import SharedEvent
-from vmflow.ops.table import whole_number
 from vmflow.streams import Stream as MachineStream
 from vmflow.streams.cuda.device import CudaEvent
 from vmflow.streams.cuda.policy import CudaStreamPolicy

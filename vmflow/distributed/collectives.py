@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-import numpy as np
-
 from vmflow import dtypes
+from vmflow.arguments import is_integer
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.instructions.blob import Blob, Storage, TensorMeta, meta
@@ -310,7 +309,7 @@ def barrier() -> Tensor:
 
 def check_rank(rank: int) -> int:
     """Return `rank` as an int; raise ValueError if it is no rank of the program."""
-    if not (isinstance(rank, (int, np.integer)) and 0 <= rank < get_world_size()):
+    if not (is_integer(rank) and 0 <= rank < get_world_size()):
         raise ValueError(f"there is no rank {rank!r}; ranks go from 0 to {get_world_size() - 1}")
     return int(rank)
 

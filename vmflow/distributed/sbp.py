@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, final
 
-import numpy as np
+from vmflow.arguments import is_integer
 
 
 @final
@@ -65,9 +66,9 @@ def split(dim: int) -> Sbp:
     Raises:
         ValueError: if the dimension is negative or no integer.
     """
-    if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)) or dim < 0:
+    if not is_integer(dim) or dim < 0:
         raise ValueError(f"sbp.split: a dimension is an integer from 0 on, not {dim!r}")
-    return Sbp("split", int(dim))
+    return Sbp("split", operator.index(dim))
 
 
 def nd_sbp_of(sbp: Sbp | Sequence[Sbp], axes: int) -> NdSbp:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Self
 
+from vmflow.arguments import whole_number
 from vmflow.autograd.grad_mode import no_grad
 from vmflow.dtypes import finfo
 from vmflow.ops.creation.creation import arange, eye, zeros_like
@@ -380,11 +381,7 @@ class Multinomial(_OfClasses):
         logits: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        if isinstance(total_count, bool) or not isinstance(total_count, int):
-            raise TypeError(f"Multinomial: total_count must be an integer, not {type(total_count).__name__}")
-        if total_count < 0:
-            raise ValueError(f"Multinomial: total_count cannot be negative, got {total_count}")
-        self.total_count = total_count
+        self.total_count = whole_number("Multinomial", "total_count", total_count, 0)
         super().__init__(probs, logits, validate_args)
 
     def _first_arguments(self) -> tuple[object, ...]:

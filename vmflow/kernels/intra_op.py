@@ -20,6 +20,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from vmflow.arguments import whole_number
+
 from .generation import GENERATION
 
 Array: TypeAlias = Any
@@ -187,12 +189,9 @@ def set_num_threads(threads: int) -> None:
         1
         >>> flow.set_num_threads(threads)
     """
-    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)):
-        raise TypeError(f"set_num_threads: expected an integer, got {type(threads).__name__}")
-    if threads < 1:
-        raise ValueError(f"set_num_threads: there must be at least one thread, not {threads}")
+    threads = whole_number("set_num_threads", "the number of threads", threads, 1)
     if threads != get_num_threads():
-        _POOL.threads = int(threads)
+        _POOL.threads = threads
         GENERATION.advance()
 
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vmflow.arguments import is_integer, whole_number
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.nn.layer_operands import check_class_indices
 from vmflow.ops.shape.joining import cat
-from vmflow.ops.table import whole_number
 from vmflow.tensors import Tensor
 
 from . import functional as F
@@ -87,7 +87,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         if not isinstance(cutoffs, (Sequence, np.ndarray)):
             raise TypeError(f"AdaptiveLogSoftmaxWithLoss: cutoffs must be a list of integers, got {cutoffs!r}")
         starts = list(cutoffs)
-        whole = all([isinstance(start, (int, np.integer)) and not isinstance(start, bool) for start in starts])
+        whole = all([is_integer(start) for start in starts])
         if not starts or not whole or starts != sorted(set(starts)) or starts[0] <= 0 or starts[-1] > n_classes - 1:
             raise ValueError(
                 "AdaptiveLogSoftmaxWithLoss: cutoffs must be integers from 1 to n_classes - 1, rising, got "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from vmflow.arguments import whole_number
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.ops.nn.multi_head_attention import Masks, Projections, attended, check_operands, with_batch, without_batch
-from vmflow.ops.table import whole_number
 from vmflow.tensors import Tensor
 
 from . import init

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from vmflow.arguments import whole_number
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.ops.nn.convolution import around
 from vmflow.ops.nn.layer_operands import Sizes, sizes
 from vmflow.ops.shape.view import lengths
-from vmflow.ops.table import whole_number
 from vmflow.tensors import Tensor
 
 from . import functional as F

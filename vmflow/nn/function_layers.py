@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from vmflow.arguments import whole_number
 from vmflow.operands import check_tensors
 from vmflow.ops.shape import view as views
-from vmflow.ops.table import whole_number
 from vmflow.tensors import Tensor
 
 from .module import Module

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TypeGuard
 
 from vmflow import dtypes
+from vmflow.arguments import whole_number
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.operands import check_tensors
 from vmflow.ops.creation import creation
 from vmflow.ops.nn.normalization import batch_norm_counted
-from vmflow.ops.table import as_tuple, whole_number
+from vmflow.ops.table import as_tuple
 from vmflow.tensors import Tensor
 
 from . import functional as F, init

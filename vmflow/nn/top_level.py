@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from vmflow.ops.table import whole_number
+from vmflow.arguments import whole_number
 
 from . import functional as _functional
 

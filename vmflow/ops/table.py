@@ -10,12 +10,10 @@ A Python number among the operands is a *scalar*: as only its type counts, ``x *
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias, final
 
-import numpy as np
-
+from vmflow.arguments import is_integer
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, places_memory
@@ -387,7 +385,7 @@ def normalize_dim(name: str, dim: int, rank: int) -> int:
         IndexError: if a tensor of `rank` dimensions has no dimension `dim`.
     """
     # A bool is an int, but is refused as a dimension: the caller of x.sum(True) means keepdim.
-    if type(dim) is not int and (isinstance(dim, bool) or not isinstance(dim, (int, np.integer))):
+    if not is_integer(dim):
         raise TypeError(f"{name}: a dimension is an integer, not {dim!r}")
     limit = max(rank, 1)
     if not -limit <= dim < limit:
@@ -420,40 +418,6 @@ def none_listed(value: Any) -> bool:
 def as_tuple(value: int | Iterable[int]) -> tuple[int, ...]:
     """Convert an argument that is one integer, such as a dimension, or several, to a tuple; the caller checks each."""
     return tuple(value) if isinstance(value, Iterable) else (value,)
-
-
-def whole_number(name: str, what: str, value: Any) -> int:
-    """Convert `value`, an argument of a function, to an int; errors call it `what` of the function `name`.
-
-    Raises:
-        TypeError: if the value is no integer, or a bool.
-
-    Example:
-        >>> flow.random.whole_number("repeat", "a number", 3)
-        3
-    """
-    if type(value) is int:
-        return value
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}: {what} must be an integer, not {value!r}")
-    return operator.index(value)
-
-
-def flag(name: str, what: str, value: Any) -> bool:
-    """Convert `value`, an argument of a function, to a bool; errors call it `what` of the function `name`.
-
-    Raises:
-        TypeError: if the value is neither a bool nor a numpy bool.
-
-    Example:
-        >>> flow.nn.utils.rnn.flag("sum", "keepdim", True)
-        True
-    """
-    if value is True or value is False:
-        return value
-    if isinstance(value, np.bool_):
-        return bool(value)
-    raise TypeError(f"{name}: {what} must be True or False, not {value!r}")
 
 
 # Numbers as attributes

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from vmflow.arguments import whole_number
 from vmflow.autograd import enable_grad, no_grad
 from vmflow.kernels.problems.updates import Along
 from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
 from vmflow.ops.creation.creation import zeros
 from vmflow.ops.shape.joining import cat
-from vmflow.ops.table import whole_number
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 from vmflow.transfers import spread_like

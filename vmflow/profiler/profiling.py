@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from vmflow import __version__
+from vmflow.arguments import whole_number
 from vmflow.forking import lock_held_while_forking
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 from vmflow.vm.wakers import running_loop
@@ -96,10 +97,7 @@ class profile:
         for name, function in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
             if function is not None and not callable(function):
                 raise TypeError(f"profile: {name} must be callable, not {function!r}")
-        if not isinstance(max_events, int) or isinstance(max_events, bool):
-            raise TypeError(f"profile: max_events must be an integer, not {max_events!r}")
-        if max_events < 1:
-            raise ValueError(f"profile: max_events must be at least 1, not {max_events}")
+        max_events = whole_number("profile", "max_events", max_events, 1)
         self._chosen = None if machines is None else list(machines)
         self._schedule = schedule
         self._on_trace_ready = on_trace_ready

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
+from vmflow.arguments import whole_number
+
 
 class ProfilerAction(Enum):
     """The action of a profiler during one step of a loop; see `schedule`.
@@ -53,10 +55,7 @@ def schedule(
     """
     counts = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat, "skip_first": skip_first}
     for name, count in counts.items():
-        if not isinstance(count, int) or isinstance(count, bool):
-            raise TypeError(f"schedule: {name} must be a number of steps, not {count!r}")
-        if count < 0:
-            raise ValueError(f"schedule: {name} must not be negative, but is {count}")
+        whole_number("schedule", name, count, 0)
     if active == 0:
         raise ValueError("schedule: active must be at least 1, or nothing would ever be recorded")
     cycle = wait + warmup + active

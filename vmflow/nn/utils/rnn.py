@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vmflow.arguments import flag, whole_number
 from vmflow.instructions.blob import Array
 from vmflow.operands import check_tensors as _check_tensors, described as _described
 from vmflow.ops.creation.creation import tensor
@@ -19,7 +20,6 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.shape.joining import stack
 from vmflow.ops.shape.padding import pad
-from vmflow.ops.table import flag, whole_number
 from vmflow.tensors import Tensor
 from vmflow.transfers import beside
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vmflow import dtypes, interpreter as _interpreter, tensor_fields as _fields, tensors as _tensors
+from vmflow.arguments import flag
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
@@ -21,7 +22,7 @@ from vmflow.ops.declaration import function, method
 from vmflow.ops.destination import out_as_made
 from vmflow.ops.elementwise.inference import CHEAP, fitting, number
 from vmflow.ops.shape.view import lengths
-from vmflow.ops.table import LEASED_FROM, Attributes, Form, Inferred, Kinds, Metas, OpExpr, flag
+from vmflow.ops.table import LEASED_FROM, Attributes, Form, Inferred, Kinds, Metas, OpExpr
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import whole_number
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta
@@ -15,7 +16,7 @@ from vmflow.ops.elementwise.arithmetic import pow
 from vmflow.ops.elementwise.inference import CHEAP, number
 from vmflow.ops.shape.strided import as_strided
 from vmflow.ops.shape.view import sizes
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, whole_number
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
 
 from .creation import empty, linspace, sized_meta
 

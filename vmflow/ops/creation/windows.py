@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vmflow import dtypes
+from vmflow.arguments import whole_number
 from vmflow.devices import device as Device
 from vmflow.dtypes import FLOATING, dtype as DType
 from vmflow.instructions.blob import Array
@@ -47,14 +48,10 @@ def _window(
     """Make a window: the vector of ``values(n / N)``, n from 0, N = `window_length` if `periodic`, else 1 less.
 
     A window of one element is 1."""
-    if not hasattr(window_length, "__index__") or isinstance(window_length, bool):
-        raise TypeError(f"{name}: the length of a window is an integer, not {window_length!r}")
-    if window_length < 0:
-        raise ValueError(f"{name}: the length of a window cannot be negative, got {window_length}")
+    length = whole_number(name, "the length of a window", window_length, 0)
     kind = dtype or dtypes.get_default_dtype()
     if not isinstance(kind, DType) or kind.category != FLOATING:
         raise TypeError(f"{name}: dtype must be floating-point, such as vmflow.float32, not {dtype!r}")
-    length = int(window_length)
     if length < 2:
         weights = np.ones(length)
     else:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import whole_number
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.ops.declaration import function, method
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.in_place import copied_in_place
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, whole_number
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
 
 from .inference import EXPENSIVE, TO_FLOAT
 from .pointwise import unary

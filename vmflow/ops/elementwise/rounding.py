@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
+from vmflow.arguments import whole_number
 from vmflow.dtypes import FLOATING
 from vmflow.operands import check_tensors
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import delivered, out_by_copy
 from vmflow.ops.in_place import copied_in_place
-from vmflow.ops.table import whole_number
 
 from .arithmetic import zero_gradients
 from .inference import elementwise

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
+from vmflow.arguments import whole_number
 from vmflow.dtypes import FLOATING
 from vmflow.operands import check_tensors, not_tensors
 from vmflow.ops.autocasting import autocast_as_op
@@ -19,7 +20,6 @@ from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, written
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.inquiry import result_type
-from vmflow.ops.table import whole_number
 from vmflow.transfers import beside
 
 from .arithmetic import sign

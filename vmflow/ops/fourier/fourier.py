@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import whole_number
 from vmflow.dtypes import COMPLEX, FLOATING, dtype as DType
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.operands import check_tensors
@@ -193,9 +194,7 @@ def _norm(name: str, norm: str | None) -> str:
 
 def length_of(name: str, length: Any) -> int:
     """Convert an argument that is a length to an int; raise TypeError if it is no integer."""
-    if not hasattr(length, "__index__") or isinstance(length, bool):
-        raise TypeError(f"{name}: a length must be an integer, not {length!r}")
-    return int(length)
+    return whole_number(name, "a length", length)
 
 
 def _plan(

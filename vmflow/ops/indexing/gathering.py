@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
+from vmflow.arguments import whole_number
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.gathering import Slices
 from vmflow.operands import check_tensors
@@ -31,7 +32,6 @@ from vmflow.ops.table import (
     broadcast_shapes,
     common_device,
     normalize_dim,
-    whole_number,
 )
 from vmflow.transfers import beside
 

@@ -10,6 +10,7 @@ from numbers import Number
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
+from vmflow.arguments import flag
 from vmflow.autograd import node as _node
 from vmflow.context import MODE
 from vmflow.devices import device as Device
@@ -36,7 +37,6 @@ from vmflow.ops.table import (
     ViewExpr,
     broadcast_shapes,
     common_device,
-    flag,
     normalize_dim,
 )
 from vmflow.transfers import beside

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import flag
 from vmflow.dtypes import FLOATING
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public
@@ -13,7 +14,7 @@ from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import masked_fill, where
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.shape.view import expand, reshape, sliced
-from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, common_device, flag, normalize_dim
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, common_device, normalize_dim
 
 from .gathering import check_gather, gather, scatter, scatter_add
 from .indexing import index_vector

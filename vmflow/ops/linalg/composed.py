@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vmflow import dtypes
+from vmflow.arguments import whole_number
 from vmflow.dtypes import FLOATING
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
@@ -18,7 +19,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.reduction.norms import matrix_norm
 from vmflow.ops.shape.joining import cat, flip
 from vmflow.ops.shape.view import diagonal as view_diagonal
-from vmflow.ops.table import normalize_dim, whole_number
+from vmflow.ops.table import normalize_dim
 from vmflow.transfers import beside
 
 from .decompositions import svdvals

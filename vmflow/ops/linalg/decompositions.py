@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
+from vmflow.arguments import flag
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
@@ -20,7 +21,7 @@ from vmflow.ops.elementwise.arithmetic import conj_if_complex
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.nn.layer_operands import check_floating
 from vmflow.ops.shape.joining import cat, tril, triu
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device, flag
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device
 from vmflow.transfers import beside
 
 from .linear_algebra import inv, matmul, square_matrices

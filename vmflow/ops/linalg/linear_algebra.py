@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from math import prod
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import is_integer
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
@@ -360,12 +360,13 @@ def tensordot(
         tensor([21, 43])
     """
     check_tensors("tensordot", a, b)
-    if isinstance(dims, (int, np.integer)):
-        if not 0 <= dims <= min(a.ndim, b.ndim):
+    if is_integer(dims):
+        count = operator.index(cast("int", dims))
+        if not 0 <= count <= min(a.ndim, b.ndim):
             raise ValueError(
-                f"tensordot: cannot pair {dims} dimensions of tensors with {a.ndim} and {b.ndim} dimensions"
+                f"tensordot: cannot pair {count} dimensions of tensors with {a.ndim} and {b.ndim} dimensions"
             )
-        dims = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+        dims = list(range(a.ndim - count, a.ndim)), list(range(count))
     elif not isinstance(dims, (tuple, list)) or len(dims) != 2:
         raise TypeError(f"tensordot: dims must be an integer or two lists of dimensions, not {dims!r}")
     of_a = [normalize_dim("tensordot", dim, a.ndim) for dim in dims[0]]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
+from vmflow.arguments import whole_number
 from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import eye
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import cat
-from vmflow.ops.table import whole_number
 from vmflow.transfers import beside
 
 from .decompositions import factored

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
+from vmflow.arguments import whole_number
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import TensorMeta, meta
@@ -20,7 +21,7 @@ from vmflow.ops.elementwise.inference import CHEAP, EXPENSIVE
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.gathering import one_hot
 from vmflow.ops.nn.layer_operands import check_class_indices, check_floating, check_shape, computes_in
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, whole_number
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
 
 from .loss import check_reduction, chosen_reduction, reduced
 

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import flag, whole_number
 from vmflow.dtypes import INTEGER
 from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import tensor
 from vmflow.ops.elementwise.inference import EXPENSIVE
 from vmflow.ops.nn.layer_operands import check_class_indices, check_floating
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, flag, whole_number
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
 from vmflow.tensors import Tensor
 from vmflow.transfers import beside
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vmflow.arguments import flag
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.elementwise.selection import where
-from vmflow.ops.table import flag
 
 from .loss import check_reduction, check_same, chosen_reduction, reduced
 

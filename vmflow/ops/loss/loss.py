@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
+from vmflow.arguments import flag
 from vmflow.dtypes import BOOL, FLOATING, promote_types
 from vmflow.instructions import origin
 from vmflow.instructions.blob import TensorMeta
@@ -16,7 +17,7 @@ from vmflow.ops.elementwise.activation import sigmoid, softplus
 from vmflow.ops.elementwise.inference import EXPENSIVE
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.formula import formula
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device, flag
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode

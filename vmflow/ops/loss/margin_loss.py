@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from vmflow.arguments import flag
 from vmflow.dtypes import FLOATING
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
@@ -15,7 +16,6 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.linalg.distance import pairwise_distance
 from vmflow.ops.nn.layer_operands import check_class_indices, check_floating
 from vmflow.ops.reduction.extrema import minimum
-from vmflow.ops.table import flag
 from vmflow.transfers import beside
 
 from .loss import check_reduction, check_same, chosen_reduction, reduced

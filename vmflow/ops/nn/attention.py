@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow import autograd, dtypes, interpreter as _interpreter, random
+from vmflow.arguments import flag
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import BOOL, FLOATING
 from vmflow.instructions.blob import TensorMeta, meta
@@ -23,7 +24,7 @@ from vmflow.ops.elementwise.activation import softmax
 from vmflow.ops.elementwise.inference import CHEAP, EXPENSIVE
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import repeat_interleave
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device, flag
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device
 
 from .dropout import dropped_by
 from .layer_operands import check_shape, computes_in

@@ -11,23 +11,13 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
+from vmflow.arguments import whole_number
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.convolution import Geometry, Wanted
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
-from vmflow.ops.table import (
-    Attributes,
-    Form,
-    Inferred,
-    Kinds,
-    Margin,
-    Metas,
-    OpExpr,
-    Stride,
-    common_device,
-    whole_number,
-)
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Stride, common_device
 
 from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, layout, sizes
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from vmflow import dtypes, interpreter as _interpreter, random
+from vmflow.arguments import flag
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, flag
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
 
 from .layer_operands import check_shape
 

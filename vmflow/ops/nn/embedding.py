@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import whole_number
 from vmflow.autograd.grad_mode import no_grad
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.operands import check_tensors
 from vmflow.ops.copying import full_of
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, common_device, whole_number
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, common_device
 from vmflow.transfers import beside
 
 from .layer_operands import check_shape

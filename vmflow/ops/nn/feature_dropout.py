@@ -6,11 +6,11 @@ import warnings
 from typing import TYPE_CHECKING
 
 from vmflow import random
+from vmflow.arguments import flag
 from vmflow.instructions import origin
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.piecewise import SELU_ALPHA, SELU_SCALE
 from vmflow.ops.elementwise.selection import where
-from vmflow.ops.table import flag
 
 from .dropout import all_dropped, check_probability, dropout
 from .layer_operands import check_floating

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
+from vmflow.arguments import flag
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import linspace, zeros
 from vmflow.ops.elementwise.rounding import floor, round as round_half_even
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import stack
-from vmflow.ops.table import flag
 from vmflow.transfers import beside
 
 from .layer_operands import check_floating

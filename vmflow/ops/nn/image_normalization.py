@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from vmflow.arguments import flag, whole_number
 from vmflow.operands import check_tensors
 from vmflow.ops.shape.padding import pad
-from vmflow.ops.table import flag, whole_number
 
 from .layer_operands import check_floating
 from .normalization import batch_norm, batch_statistics, check_momentum, move_statistics

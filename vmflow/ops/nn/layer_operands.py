@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
+from vmflow.arguments import is_integer
 from vmflow.dtypes import FLOATING, INTEGER, dtype as DType
 from vmflow.instructions.blob import TensorMeta
 from vmflow.ops.table import MOST_OF_WINDOWS
@@ -35,7 +36,7 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
     numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(numbers) == 1:
         numbers *= rank
-    if len(numbers) != rank or any(not hasattr(size, "__index__") or isinstance(size, bool) for size in numbers):
+    if len(numbers) != rank or not all([is_integer(size) for size in numbers]):
         raise TypeError(f"{name}: {what} must be an integer or {_EACH[rank]}, not {value!r}")
     integers = tuple([int(size) for size in numbers])
     if min(integers) < least:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import flag, whole_number
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.updates import RunningStatistics
@@ -21,18 +22,7 @@ from vmflow.multi_tensor import Update, issue_update
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.transcendental import rsqrt
-from vmflow.ops.table import (
-    Attributes,
-    Form,
-    Inferred,
-    Kinds,
-    Metas,
-    OpExpr,
-    as_tuple,
-    common_device,
-    flag,
-    whole_number,
-)
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, as_tuple, common_device
 
 from .layer_operands import check_floating, check_shape, computes_in
 

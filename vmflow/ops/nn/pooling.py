@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import flag, whole_number
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import COMPLEX, INTEGER
 from vmflow.instructions.blob import TensorMeta, meta
@@ -26,9 +27,7 @@ from vmflow.ops.table import (
     Size,
     Stride,
     common_device,
-    flag,
     none_listed,
-    whole_number,
 )
 
 from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, check_shape, layout, sizes

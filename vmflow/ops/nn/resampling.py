@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from vmflow import interpreter as _interpreter
+from vmflow.arguments import flag
 from vmflow.dtypes import COMPLEX
 from vmflow.instructions import origin
 from vmflow.instructions.blob import meta
 from vmflow.kernels.problems.resampling import Along
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, as_tuple, flag
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, as_tuple
 
 from .adaptive_pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .layer_operands import Sizes, check_floating, sizes

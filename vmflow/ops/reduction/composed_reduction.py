@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from vmflow import dtypes
+from vmflow.arguments import flag
 from vmflow.dtypes import FLOATING, dtype as DType
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
@@ -17,7 +18,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.elementwise.transcendental import exp, log
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.indexing.index_expression import number_of_nonzero
-from vmflow.ops.table import flag, normalize_dim
+from vmflow.ops.table import normalize_dim
 
 from .reduction import Dims, amax, amin, euclidean_norm, half_widened, mean, reduced_dims, reduced_shape, sum
 

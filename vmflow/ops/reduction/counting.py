@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
+from vmflow.arguments import flag, whole_number
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors
@@ -28,9 +29,7 @@ from vmflow.ops.table import (
     OpExpr,
     Size,
     common_device,
-    flag,
     normalize_dim,
-    whole_number,
 )
 from vmflow.ops.value_shapes import from_values
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import flag
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors
@@ -19,7 +20,7 @@ from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.pointwise import binary
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.gathering import gather
-from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, flag, normalize_dim
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
 
 from .reduction import amax, amin, reduced_shape
 

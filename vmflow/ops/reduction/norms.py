@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from vmflow.arguments import flag
 from vmflow.dtypes import FLOATING, dtype as DType, promote_types
 from vmflow.operands import check_tensors
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.linalg.decompositions import svdvals
 from vmflow.ops.shape.view import movedim
-from vmflow.ops.table import as_tuple, flag, normalize_dim
+from vmflow.ops.table import as_tuple, normalize_dim
 
 from .composed_reduction import norm
 from .reduction import Dims, reduced_dims

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import flag, whole_number
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors
@@ -16,19 +17,7 @@ from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, outs_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.indexing.gathering import gather
-from vmflow.ops.table import (
-    Attributes,
-    Dim,
-    Form,
-    Inferred,
-    Kinds,
-    Metas,
-    OpExpr,
-    Size,
-    flag,
-    normalize_dim,
-    whole_number,
-)
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, Size, normalize_dim
 
 from .extrema import ValuesIndices
 

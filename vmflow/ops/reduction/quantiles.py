@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
+from vmflow.arguments import flag
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors
@@ -19,7 +20,7 @@ from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.gathering import gather
 from vmflow.ops.shape.view import movedim, ravel, reshape
-from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, flag, normalize_dim
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
 from vmflow.transfers import beside
 
 from .extrema import ValuesIndices

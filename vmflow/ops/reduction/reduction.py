@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import flag
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING, dtype as DType
 from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors
@@ -20,7 +21,7 @@ from vmflow.ops.elementwise.arithmetic import conj_if_complex
 from vmflow.ops.elementwise.comparison import ne
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import where
-from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, flag, none_listed, normalize_dims
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, none_listed, normalize_dims
 
 from .running_sums import flipped, product_before, widen_integers
 

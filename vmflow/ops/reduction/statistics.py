@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes, tensors as _tensors
+from vmflow.arguments import whole_number
 from vmflow.dtypes import FLOATING
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
@@ -16,7 +17,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.linalg.linear_algebra import matmul
 from vmflow.ops.shape.joining import cat
 from vmflow.ops.shape.view import diagonal
-from vmflow.ops.table import as_tuple, broadcast_shapes, normalize_dim, whole_number
+from vmflow.ops.table import as_tuple, broadcast_shapes, normalize_dim
 
 from .composed_reduction import norm
 

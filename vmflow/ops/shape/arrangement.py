@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations as _combinations, combinations_with_replacement as _combinations_with_replacement
 from typing import TYPE_CHECKING, Any
 
+from vmflow.arguments import whole_number
 from vmflow.dtypes import int64
 from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors, listed_tensors
@@ -15,7 +16,7 @@ from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.indexing.gathering import scatter_diagonal
 from vmflow.ops.indexing.indexing import index_select
-from vmflow.ops.table import normalize_dim, whole_number
+from vmflow.ops.table import normalize_dim
 from vmflow.transfers import beside
 
 from .joining import cat, flip, stack

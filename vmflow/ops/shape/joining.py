@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import interpreter as _interpreter, tensors as _tensors
+from vmflow.arguments import whole_number
 from vmflow.dtypes import INTEGER, int64
 from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors, listed_tensors
@@ -28,7 +29,6 @@ from vmflow.ops.table import (
     common_device,
     normalize_dim,
     normalize_dims,
-    whole_number,
 )
 from vmflow.ops.value_shapes import from_values
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import interpreter as _interpreter
+from vmflow.arguments import is_integer
 from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP, fitting
@@ -107,7 +108,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise ValueError(f"pad: mode must be one of constant, {', '.join(_REACH)}, not {mode!r}")
     if mode != "constant" and value not in (None, 0):
         raise ValueError(f"pad: mode {mode!r} takes no value, got {value}")
-    if any(not hasattr(number, "__index__") or isinstance(number, bool) for number in pad):
+    if not all([is_integer(number) for number in pad]):
         raise TypeError(f"pad: expected integers, got {list(pad)}")
     numbers = [int(number) for number in pad]
     if len(numbers) % 2 or len(numbers) // 2 > input.ndim:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vmflow.arguments import whole_number
 from vmflow.operands import check_tensors
-from vmflow.ops.table import whole_number
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor

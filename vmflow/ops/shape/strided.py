@@ -7,6 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import interpreter as _interpreter
+from vmflow.arguments import whole_number
 from vmflow.instructions.blob import contiguous_strides
 from vmflow.kernels.problems.indexing import Geometry
 from vmflow.memory_formats import contiguous_format, preserve_format
@@ -16,7 +17,7 @@ from vmflow.ops.declaration import method, public
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.in_place import viewed_in_place
 from vmflow.ops.indexing.indexing import AS_STRIDED, end_of, index_add, put_part
-from vmflow.ops.table import Attributes, ViewExpr, normalize_dim, whole_number
+from vmflow.ops.table import Attributes, ViewExpr, normalize_dim
 from vmflow.transfers import beside
 
 from .joining import cat

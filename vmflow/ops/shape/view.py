@@ -6,26 +6,20 @@ views of global tensors exchange parts, and share no memory with the tensor.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import interpreter as _interpreter
+from vmflow.arguments import is_integer, whole_number
 from vmflow.instructions.blob import contiguous_strides, meta
 from vmflow.operands import check_tensors
 from vmflow.ops.copying import clone, conform
 from vmflow.ops.declaration import attribute, function, method, public
 from vmflow.ops.in_place import viewed_in_place
-from vmflow.ops.table import (
-    Attributes,
-    ViewExpr,
-    as_tuple,
-    broadcast_shapes,
-    normalize_dim,
-    normalize_dims,
-    whole_number,
-)
+from vmflow.ops.table import Attributes, ViewExpr, as_tuple, broadcast_shapes, normalize_dim, normalize_dims
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -54,9 +48,9 @@ def sizes(name: str, arguments: tuple[Any, ...], named: dict[str, Any] | None = 
     if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)):
         arguments = tuple(arguments[0])
     for size in arguments:
-        if not hasattr(size, "__index__") or isinstance(size, bool):
+        if not is_integer(size):
             raise TypeError(f"{name}: sizes are integers, not {size!r}")
-    return tuple([int(size.__index__()) for size in arguments])
+    return tuple([operator.index(size) for size in arguments])
 
 
 def lengths(name: str, arguments: tuple[Any, ...], named: dict[str, Any] | None = None) -> Shape:

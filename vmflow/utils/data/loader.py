@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 import attrs
 
+from vmflow.arguments import whole_number
 from vmflow.context import MODE
 from vmflow.random import Generator
 
@@ -242,10 +243,7 @@ def _check_workers(
     for about, number, least in (("num_workers", num_workers, 0), ("prefetch_factor", prefetch_factor, 1)):
         if number is None:
             continue
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"DataLoader: {about} must be an integer, not {number!r}")
-        if number < least:
-            raise ValueError(f"DataLoader: {about} must be at least {least}, not {number}")
+        whole_number("DataLoader", about, number, least)
     if not 0 <= timeout < math.inf:
         raise ValueError(f"DataLoader: timeout must be a number of seconds that is not negative, not {timeout}")
     if worker_kind not in _KINDS:
@@ -281,7 +279,5 @@ def _check_order(
         raise ValueError("DataLoader: a batch_sampler excludes batch_size, shuffle, sampler and drop_last")
     if batch_size is None and drop_last:
         raise ValueError("DataLoader: drop_last needs a batch_size")
-    if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int)):
-        raise TypeError(f"DataLoader: batch_size must be an integer or None, not {batch_size!r}")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"DataLoader: batch_size must be at least 1, not {batch_size}")
+    if batch_size is not None:
+        whole_number("DataLoader", "batch_size", batch_size, 1)

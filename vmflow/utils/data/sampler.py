@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
+from vmflow.arguments import whole_number
 from vmflow.instructions.blob import Array
 from vmflow.kernels.host_numbers import HostNumbers
 from vmflow.random import Generator, chosen_generator
@@ -39,14 +40,6 @@ def length_of(name: str, of: Any) -> int:
     if not hasattr(of, "__len__"):
         raise TypeError(f"{name}: {type(of).__name__} has no length; define its __len__")
     return len(of)
-
-
-def _whole(name: str, about: str, number: Any, least: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-        raise TypeError(f"{name}: {about} must be an integer, not {number!r}")
-    if number < least:
-        raise ValueError(f"{name}: {about} must be at least {least}, not {number}")
-    return int(number)
 
 
 def _integers(array: Array) -> Iterator[int]:
@@ -122,7 +115,7 @@ class RandomSampler(Sampler[int]):
         if not isinstance(replacement, bool):
             raise TypeError(f"RandomSampler: replacement must be True or False, not {replacement!r}")
         if num_samples is not None:
-            _whole("RandomSampler", "num_samples", num_samples, 1)
+            whole_number("RandomSampler", "num_samples", num_samples, 1)
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples
@@ -209,7 +202,7 @@ class WeightedRandomSampler(Sampler[int]):
         replacement: bool = True,
         generator: Generator | None = None,
     ) -> None:
-        self.num_samples = _whole("WeightedRandomSampler", "num_samples", num_samples, 1)
+        self.num_samples = whole_number("WeightedRandomSampler", "num_samples", num_samples, 1)
         if not isinstance(replacement, bool):
             raise TypeError(f"WeightedRandomSampler: replacement must be True or False, not {replacement!r}")
         given = weights.detach().numpy() if isinstance(weights, Tensor) else weights
@@ -269,7 +262,7 @@ class BatchSampler(Sampler[list[int]]):
     """
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
-        self.batch_size = _whole("BatchSampler", "batch_size", batch_size, 1)
+        self.batch_size = whole_number("BatchSampler", "batch_size", batch_size, 1)
         if not isinstance(drop_last, bool):
             raise TypeError(f"BatchSampler: drop_last must be True or False, not {drop_last!r}")
         self.sampler = sampler
@@ -319,19 +312,19 @@ class DistributedSampler(Sampler[int]):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        self.num_replicas = _whole("DistributedSampler", "num_replicas", num_replicas, 1)
-        self.rank = _whole("DistributedSampler", "rank", rank, 0)
+        self.num_replicas = whole_number("DistributedSampler", "num_replicas", num_replicas, 1)
+        self.rank = whole_number("DistributedSampler", "rank", rank, 0)
         if rank >= num_replicas:
             raise ValueError(f"DistributedSampler: rank {rank} is not below num_replicas, {num_replicas}")
         self.dataset = dataset
         self.shuffle = shuffle
-        self.seed = _whole("DistributedSampler", "seed", seed, 0)
+        self.seed = whole_number("DistributedSampler", "seed", seed, 0)
         self.drop_last = drop_last
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order that belongs to `epoch`."""
-        self.epoch = _whole("DistributedSampler", "epoch", epoch, 0)
+        self.epoch = whole_number("DistributedSampler", "epoch", epoch, 0)
 
     def __iter__(self) -> Iterator[int]:
         return self._share(length_of("DistributedSampler", self.dataset), self.seed + self.epoch)

@@ -1,0 +1,47 @@
+"""Integers and flags as arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow.arguments import flag, is_integer, whole_number
+
+
+@pytest.mark.parametrize("value", [3, np.int8(3), np.uint64(3), np.array(3), flow.tensor(3)])
+def test_integers(value: Any) -> None:
+    assert is_integer(value)
+    number = whole_number("f", "n", value, 3)
+    assert number == 3
+    assert type(number) is int
+    with pytest.raises(ValueError, match="f: n must be at least 4, not 3"):
+        whole_number("f", "n", value, 4)
+
+
+@pytest.mark.parametrize("value", [True, np.True_, 3.0, np.float64(3), "3", None, [3]])
+def test_others_are_no_integers(value: Any) -> None:
+    assert not is_integer(value)
+    with pytest.raises(TypeError, match="f: n must be an integer, not"):
+        whole_number("f", "n", value)
+
+
+def test_an_array_of_several_integers_is_refused() -> None:
+    for value in (np.array([1, 2]), flow.tensor([1, 2]), flow.tensor(1.5)):
+        with pytest.raises((TypeError, ValueError)):
+            whole_number("f", "n", value)
+
+
+def test_flags() -> None:
+    assert flag("f", "b", np.True_) is True
+    assert flag("f", "b", False) is False
+    with pytest.raises(TypeError, match="f: b must be True or False, not 1"):
+        flag("f", "b", 1)
+
+
+def test_data_loaders_take_numpys_integers() -> None:
+    data = flow.utils.data.TensorDataset(flow.arange(5))
+    loader = flow.utils.data.DataLoader(data, batch_size=np.int64(2))  # type: ignore[arg-type]
+    assert [batch.tolist() for (batch,) in loader] == [[0, 1], [2, 3], [4]]

@@ -1,0 +1,59 @@
+"""Checks of arguments that are integers or flags."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+
+def is_integer(value: Any) -> bool:
+    """Return whether `value` is an integer of Python or numpy, or a tensor or an array; a bool is none.
+
+    `operator.index` makes an int of it; for a tensor or array that is not a single integer, it raises TypeError.
+
+    Example:
+        >>> from vmflow.arguments import is_integer
+        >>> is_integer(3), is_integer(3.0), is_integer(True)
+        (True, False, False)
+    """
+    return type(value) is int or (hasattr(value, "__index__") and not isinstance(value, bool))
+
+
+def whole_number(name: str, what: str, value: Any, least: int | None = None) -> int:
+    """Convert `value`, an argument of a function, to an int; errors call it `what` of the function `name`.
+
+    Raises:
+        TypeError: if the value is no integer; see `is_integer`.
+        ValueError: if it is below `least`, unless that is None.
+
+    Example:
+        >>> from vmflow.arguments import whole_number
+        >>> whole_number("repeat", "a number", 3)
+        3
+    """
+    if not is_integer(value):
+        raise TypeError(f"{name}: {what} must be an integer, not {value!r}")
+    number = operator.index(value)
+    if least is not None and number < least:
+        raise ValueError(f"{name}: {what} must be at least {least}, not {number}")
+    return number
+
+
+def flag(name: str, what: str, value: Any) -> bool:
+    """Convert `value`, an argument of a function, to a bool; errors call it `what` of the function `name`.
+
+    Raises:
+        TypeError: if the value is neither a bool nor a numpy bool.
+
+    Example:
+        >>> from vmflow.arguments import flag
+        >>> flag("sum", "keepdim", True)
+        True
+    """
+    if value is True or value is False:
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    raise TypeError(f"{name}: {what} must be True or False, not {value!r}")
