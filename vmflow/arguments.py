@@ -1,7 +1,8 @@
-"""Checks of arguments that are integers or flags."""
+"""Checks of arguments that are integers, real numbers or flags."""
 
 from __future__ import annotations
 
+import numbers
 import operator
 from typing import Any
 
@@ -39,6 +40,26 @@ def whole_number(name: str, what: str, value: Any, least: int | None = None) -> 
     if least is not None and number < least:
         raise ValueError(f"{name}: {what} must be at least {least}, not {number}")
     return number
+
+
+def real_number(name: str, what: str, value: Any) -> float:
+    """Convert `value`, an argument of a function, to a float; errors call it `what` of the function `name`.
+
+    Raises:
+        TypeError: if the value is neither a real number nor a tensor of one element or a 0-d array.
+
+    Example:
+        >>> from vmflow.arguments import real_number
+        >>> real_number("normal_", "std", 1)
+        1.0
+    """
+    is_complex = isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real)
+    if not hasattr(value, "__float__") or is_complex:
+        raise TypeError(f"{name}: {what} must be a real number, not {value!r}")
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:  # of an array or a tensor
+        raise TypeError(f"{name}: {what} must be a real number, not {value!r}") from error
 
 
 def flag(name: str, what: str, value: Any) -> bool:

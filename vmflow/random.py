@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from vmflow.arguments import is_integer as _is_integer, whole_number as _whole_number
+from vmflow.arguments import is_integer as _is_integer, real_number as _real_number, whole_number as _whole_number
 from vmflow.operands import check_tensors as _check_tensors
 from vmflow.transfers import beside
 
@@ -704,8 +704,8 @@ def bernoulli(
     _check_tensors("bernoulli", input)
     output = input._blob.meta
     if p is not None:
-        _check_probability("bernoulli", p)
-        return _hits(input, p, generator).to(input.dtype)
+        probability = _probability("bernoulli", p)
+        return _hits(input, probability, generator).to(input.dtype)
     if not input.dtype.is_floating_point:
         raise TypeError(f"bernoulli: probabilities must be floating-point, not {input.dtype.name}")
     return _interpreter.dispatch(_BERNOULLI, (input,), (output,), take(output.numel, generator))
@@ -809,7 +809,7 @@ def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None
         tensor(True)
     """
     _check_tensors("exponential_", input)
-    _check_numbers("exponential_", lambd=lambd)
+    lambd = _real_number("exponential_", "lambd", lambd)
     if not lambd > 0:
         raise ValueError(f"exponential_: the rate must be positive, got {lambd}")
     if not input.dtype.is_floating_point:
@@ -831,9 +831,7 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
         tensor([3., 3.])
     """
     _check_tensors("normal_", input)
-    if not isinstance(mean, (int, float, np.number)):
-        raise TypeError(f"normal_: the mean must be a number, not {mean!r}")
-    _check_numbers("normal_", std=std)
+    mean, std = _real_number("normal_", "mean", mean), _real_number("normal_", "std", std)
     if not std >= 0:
         raise ValueError(f"normal_: the standard deviation cannot be negative, got {std}")
     _fractional("normal_", input._blob.meta)
@@ -857,7 +855,7 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
         tensor([3., 3.])
     """
     _check_tensors("uniform_", input)
-    _check_numbers("uniform_", from_=from_, to=to)
+    from_, to = _real_number("uniform_", "from_", from_), _real_number("uniform_", "to", to)
     if not from_ <= to:
         raise ValueError(f"uniform_: the lower limit {from_} is above the upper limit {to}, or one is nan")
     _fractional("uniform_", input._blob.meta)
@@ -918,7 +916,7 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1, *, generator: Ge
         vmflow.Size([2, 3])
     """
     _check_tensors("cauchy_", input)
-    _check_numbers("cauchy_", median=median, sigma=sigma)
+    median, sigma = _real_number("cauchy_", "median", median), _real_number("cauchy_", "sigma", sigma)
     if not sigma > 0:
         raise ValueError(f"cauchy_: sigma must be positive, got {sigma}")
     draws = _uniform_like("cauchy_", input, generator)
@@ -938,7 +936,7 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2, *, generator: Ge
         tensor(True)
     """
     _check_tensors("log_normal_", input)
-    _check_numbers("log_normal_", mean=mean, std=std)
+    mean, std = _real_number("log_normal_", "mean", mean), _real_number("log_normal_", "std", std)
     if not std > 0:
         raise ValueError(f"log_normal_: std must be positive, got {std}")
     if not input.dtype.is_floating_point:
@@ -960,7 +958,7 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
     """
     if input.dtype is dtypes.bool_ or input.dtype.is_complex:
         raise TypeError(f"geometric_ is not defined for {input.dtype.name} tensors")
-    _check_numbers("geometric_", p=p)
+    p = _real_number("geometric_", "p", p)
     if not 0 < p < 1:
         raise ValueError(f"geometric_: the probability must be between 0 and 1, got {p}")
     draws = _uniform(input, dtypes.float64, generator)
@@ -1001,8 +999,8 @@ def bernoulli_(input: Tensor, p: Tensor | float = 0.5, *, generator: Generator |
         raise TypeError(f"bernoulli_ is not defined for {input.dtype.name} tensors")
     if isinstance(p, _tensors.Tensor):
         return copy_(input, bernoulli(expand(p, input.shape), generator=generator))
-    _check_probability("bernoulli_", p)
-    return copy_(input, _hits(input, p, generator))
+    probability = _probability("bernoulli_", p)
+    return copy_(input, _hits(input, probability, generator))
 
 
 def _hits(input: Tensor, p: float, generator: Generator | None) -> Tensor:
@@ -1012,13 +1010,8 @@ def _hits(input: Tensor, p: float, generator: Generator | None) -> Tensor:
     return _uniform(input, kind, generator) < p
 
 
-def _check_probability(name: str, p: float) -> None:
-    _check_numbers(name, p=p)
+def _probability(name: str, p: float) -> float:
+    p = _real_number(name, "p", p)
     if not 0 <= p <= 1:
         raise ValueError(f"{name}: the probability must be within [0, 1], got {p}")
-
-
-def _check_numbers(name: str, **arguments: Any) -> None:
-    for argument, value in arguments.items():
-        if not hasattr(value, "__float__"):
-            raise TypeError(f"{name}: {argument} must be a real number, not {value!r}")
+    return p
