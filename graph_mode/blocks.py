@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from vmflow.arguments import whole_number
 from vmflow.changes import changed
 from vmflow.nn.module import Module
 
@@ -39,11 +40,10 @@ class BlockConfig:
         """Assign the block to a pipeline stage, for launches that overlap; stages from 1 on have streams of their own.
 
         Raises:
+            TypeError: if `stage_id` is no integer.
             ValueError: if `stage_id` is negative.
         """
-        if stage_id < 0:
-            raise ValueError(f"set_stage: stages are numbered from 0, not {stage_id}")
-        self.stage_id = stage_id
+        self.stage_id = whole_number("set_stage", "the number of a stage", stage_id, 0)
 
     def __repr__(self) -> str:
         values = [(name, getattr(self, name)) for name in self.__slots__]

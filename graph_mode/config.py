@@ -6,6 +6,7 @@ import os
 from typing import Literal
 
 from vmflow import dtypes
+from vmflow.arguments import real_number, whole_number
 from vmflow.changes import changed
 from vmflow.dtypes import dtype as DType
 
@@ -74,11 +75,10 @@ class GraphConfig:
         """Cut arguments and loaders' batches along the first dimension into `value` micro-batches; average gradients.
 
         Raises:
+            TypeError: if `value` is no integer.
             ValueError: if `value` is less than 1; by a call, if it does not divide the first dimension's size.
         """
-        if value < 1:
-            raise ValueError(f"set_gradient_accumulation_steps: must be at least 1, not {value}")
-        self.gradient_accumulation_steps = value
+        self.gradient_accumulation_steps = whole_number("set_gradient_accumulation_steps", "the number", value, 1)
 
     def set_outputs_buffer_size(self, value: int = 2) -> None:
         """Let a task be up to `value` launches or micro-batches ahead of the tasks that read its results.
@@ -86,11 +86,10 @@ class GraphConfig:
         In pipelines it may be more.  Launches do not overlap if a task uses a variable that another task changes.
 
         Raises:
+            TypeError: if `value` is no integer.
             ValueError: if `value` is less than 1.
         """
-        if value < 1:
-            raise ValueError(f"set_outputs_buffer_size: must be at least 1, not {value}")
-        self.outputs_buffer_size = value
+        self.outputs_buffer_size = whole_number("set_outputs_buffer_size", "the size", value, 1)
 
     def allow_fusion(self, mode: bool = True) -> None:
         """Fuse consecutive elementwise ops into one loop over memory, and steps of optimizers of one class into one op.
@@ -110,8 +109,10 @@ class GraphConfig:
                 With 0, no ops are repeated for this setting.
 
         Raises:
+            TypeError: if `part_of_time` is no number.
             ValueError: if `part_of_time` is negative or nan.
         """
+        part_of_time = real_number("allow_recomputation", "the part of the time", part_of_time)
         if not part_of_time >= 0:
             raise ValueError(f"allow_recomputation: the part of the time must be 0 or more, not {part_of_time}")
         self.recomputation = part_of_time

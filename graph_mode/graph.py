@@ -11,8 +11,8 @@ from copy import copy
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from vmflow.amp import autocast
-from vmflow.arguments import is_integer
+from vmflow.amp import GradScaler, autocast
+from vmflow.arguments import is_integer, whole_number
 from vmflow.autograd import enable_grad
 from vmflow.changes import changed
 from vmflow.context import MODE
@@ -40,7 +40,6 @@ from .session import PutBack, building_alone, default_session
 from .surroundings import Gradient
 
 if TYPE_CHECKING:
-    from vmflow.amp.grad_scaler import GradScaler
     from vmflow.autograd.node import AutogradMeta
 
     from .functions import CompiledFunction
@@ -248,9 +247,12 @@ class Graph:
         A graph without optimizers does not use the scaler.
 
         Raises:
+            TypeError: if `grad_scaler` is no `GradScaler`.
             RuntimeError: if the graph `is_compiled`.
         """
         self._require_not_built("set_grad_scaler")
+        if not isinstance(grad_scaler, GradScaler):
+            raise TypeError(f"set_grad_scaler: expected a GradScaler, got {type(grad_scaler).__name__}")
         self._scaler = grad_scaler
 
     def with_dynamic_input_shape(self, *, size: int = 10) -> Graph:
@@ -259,11 +261,10 @@ class Graph:
         The forms built for the `size` kinds used last are kept.  Returns this graph.
 
         Raises:
+            TypeError: if `size` is no integer.
             ValueError: if `size` is less than 1.
         """
-        if size < 1:
-            raise ValueError(f"with_dynamic_input_shape: at least 1 graph must be kept, not {size}")
-        self._dynamic = size
+        self._dynamic = whole_number("with_dynamic_input_shape", "size", size, 1)
         return self
 
     def share_from(self, shared_graph: Graph) -> None:

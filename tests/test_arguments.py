@@ -22,17 +22,14 @@ def test_integers(value: Any) -> None:
         whole_number("f", "n", value, 4)
 
 
-@pytest.mark.parametrize("value", [True, np.True_, 3.0, np.float64(3), "3", None, [3]])
+@pytest.mark.parametrize(
+    "value",
+    [True, np.True_, 3.0, np.float64(3), "3", None, [3], np.array([1, 2]), flow.tensor([1, 2]), flow.tensor(1.0)],
+)
 def test_others_are_no_integers(value: Any) -> None:
     assert not is_integer(value)
     with pytest.raises(TypeError, match="f: n must be an integer, not"):
         whole_number("f", "n", value)
-
-
-def test_an_array_of_several_integers_is_refused() -> None:
-    for value in (np.array([1, 2]), flow.tensor([1, 2]), flow.tensor(1.5)):
-        with pytest.raises((TypeError, ValueError)):
-            whole_number("f", "n", value)
 
 
 def test_flags() -> None:

@@ -10,16 +10,22 @@ import numpy as np
 
 
 def is_integer(value: Any) -> bool:
-    """Return whether `value` is an integer of Python or numpy, or a tensor or an array; a bool is none.
-
-    `operator.index` makes an int of it; for a tensor or array that is not a single integer, it raises TypeError.
+    """Return whether `operator.index` makes an int of `value`, as of integers and tensors of one; a bool is none.
 
     Example:
         >>> from vmflow.arguments import is_integer
         >>> is_integer(3), is_integer(3.0), is_integer(True)
         (True, False, False)
     """
-    return type(value) is int or (hasattr(value, "__index__") and not isinstance(value, bool))
+    if type(value) is int:
+        return True
+    if isinstance(value, bool):
+        return False
+    try:
+        operator.index(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def whole_number(name: str, what: str, value: Any, least: int | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -98,3 +99,21 @@ def test_settings_for_several_ranks_are_refused(name: str) -> None:
 def test_bad_settings(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(GraphConfig())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda graph: graph.config.set_outputs_buffer_size(1.5), "the size must be an integer, not 1.5"),
+        (lambda graph: graph.config.set_gradient_accumulation_steps(math.nan), "must be an integer, not nan"),
+        (lambda graph: graph.config.allow_recomputation("0.5"), "must be a real number, not '0.5'"),
+        (lambda graph: graph.model.config.set_stage(1.0), "the number of a stage must be an integer, not 1.0"),
+        (lambda graph: graph.with_dynamic_input_shape(size=2.0), "size must be an integer, not 2.0"),
+        (lambda graph: graph.set_grad_scaler(5), "expected a GradScaler, got int"),
+    ],
+)
+def test_settings_of_wrong_types(call: Any, message: str) -> None:
+    graph = nn.Graph()
+    graph.model = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match=message):
+        call(graph)
