@@ -16,7 +16,7 @@ class FuseInstructionPolicy(InstructionPolicy):
 
     The engine makes it, to schedule one instruction in place of its members.  Each member keeps its own origin,
     scope and outputs.  Unless this is a `Chain`, a machine runs the members one by one, so that a failure of one
-    member, or a scope that drops it, only affects members that read its outputs.
+    member, or a scope that drops it, only affects the other members that read its outputs.
 
     Args:
         members: in program order; see `Instruction.members`.

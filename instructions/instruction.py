@@ -1,14 +1,15 @@
 """`Instruction`: the unit of work; `Dependence`: orders instructions that access the same storage.
 
-An instruction goes through these states; one that runs inline or is dropped skips some:
+An instruction goes through these states, of which it may skip some:
 
     NEW -> WAITING -> READY -> LAUNCHED -> DONE -> ERASED
 
-No turn of the engine has seen a NEW instruction.  A WAITING one has edges that are not satisfied, or is a barrier that
-waits.  A READY one may be launched.  A LAUNCHED one is to run on its stream, runs or has run there.  A DONE one has
-been reported as finished, perhaps out of order.  An ERASED one has left its stream in order, and the edges to its
-successors are satisfied.  An edge requires its source either to be launched or to be erased: a preschedulable successor
-on the same stream only needs its predecessor to be launched before it.
+No turn of the engine has seen a NEW instruction.  A WAITING one has edges that are not satisfied, is a barrier that
+waits, or is a member of a fused instruction that waits or is ready.  A READY one may be launched.  A LAUNCHED one is to
+run on its stream, runs or has run there.  A DONE one has been reported as finished, perhaps out of order.  An ERASED
+one has ended, and no edge from it is unsatisfied; finished instructions of a stream are erased in order.  An edge
+requires its source either to be launched or to be erased: a preschedulable successor on the same stream, or on one that
+it follows (see `InstructionPolicy.follows`), only needs its predecessor to be launched before it.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Instruction:
 
     Attributes:
         stream: the stream that runs the instruction.
-        policy: the work; set to None as soon as it has run, so that its operands can be freed.
+        policy: the work; set to None at the instruction's end, so that the operands can be freed.
         name: the policy's name, for reprs and reports.
         reads, writes: the dependences of the data that the policy reads and writes; one may be in both.
         cost: the estimated nanoseconds that it takes.
@@ -153,7 +154,7 @@ class Instruction:
         self.note_line()
 
     def erase(self) -> None:
-        """Mark this instruction as ended though no turn has seen it: it has run inline, or was refused."""
+        """Mark this instruction as ended though no turn has seen it: it has run inline, or was withdrawn."""
         self.state = ERASED
         self.policy = None
 

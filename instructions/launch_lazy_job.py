@@ -22,7 +22,7 @@ class LazyJob(Protocol):
         ...
 
     def fail(self, failure: Failure) -> None:
-        """Let the run's results hold `failure`: there will be no run, or the machine was closed during it."""
+        """Let the run's results hold `failure`; does nothing if the run has ended."""
         ...
 
 
@@ -49,7 +49,7 @@ class LaunchLazyJob(Deferred):
         for blob in (*self.parameters, *self.reads):
             if blob.storage.failure is not None:
                 self.job.fail(blob.storage.failure)
-                self.end()  # the instruction ends without an error, since the results of the job hold the failure
+                self.end()  # without an error: the failure is not this instruction's own
                 return
         self._running = True
         self.job.launch(self._over)
@@ -59,7 +59,7 @@ class LaunchLazyJob(Deferred):
         self.end(error)
 
     def fail(self, failure: Failure) -> None:
-        # If the machine was closed in the middle of the run, the parameters' values are unknown: poison them.
+        # In the middle of the run, the parameters' values are unknown: poison them.
         for blob in self.parameters if self._running else ():
             blob.storage.poison(failure)
         self.job.fail(failure)

@@ -12,8 +12,8 @@ from .policy import InstructionPolicy
 if TYPE_CHECKING:
     from .instruction import Instruction
 
-# kernel(arrays of the inputs, arrays of the outputs): reads both lists, which are in the order of the blobs, and writes
-# into the outputs' arrays; its result is ignored.
+# kernel(arrays of the inputs, arrays of the outputs), both in the order of the blobs: writes into the outputs' arrays;
+# the value that it returns is ignored.
 UpdateKernel: TypeAlias = Callable[[list[Array], list[Array]], object]
 
 # The number of outputs whose dtype and shape `describe` shows: a model may have thousands of parameters.
@@ -23,9 +23,9 @@ _SHOWN = 4
 class MultiTensorUpdate(InstructionPolicy):
     """Change many arrays in place by one call of `kernel`, such as an optimizer's step on all parameters.
 
-    As one instruction it runs as a whole or not at all, and many small arrays are scheduled only once.  If a scope has
-    dropped it or the instruction that computes one of its operands, the outputs keep their values: a training step that
-    is cancelled leaves the parameters as they were before the step.
+    As one instruction it is dropped as a whole or not at all, and many small arrays are scheduled only once.  If a
+    scope has dropped it or the instruction that computes one of its operands, the outputs keep their values: a training
+    step that is cancelled leaves the parameters as they were before the step.
 
     Unless `overwrites`, outputs are read as well as written: their old values are operands.  Hence any other failure
     held by any input *or output* poisons every output, and the kernel is not called.  If the kernel raises, every
@@ -35,7 +35,7 @@ class MultiTensorUpdate(InstructionPolicy):
         name: the update's name.
         kernel: the function that changes the outputs; see `UpdateKernel`.
         inputs: blobs that are only read.
-        outputs: blobs that are read and written.
+        outputs: blobs that are changed.
         overwrites: whether the kernel ignores the outputs' old values, so that failures held by outputs do not matter.
     """
 

@@ -59,7 +59,7 @@ class CallPlan:
     def apart(self) -> CallPlan:
         """Return the plan for an `out` of another dtype than the result's.
 
-        If the kernel does not cast, the new plan passes it ``out=None``; the caller casts and copies the result.
+        If the kernel does not cast, the new plan passes it ``out=None``, and `OpCall` casts and copies the result.
         """
         if self.casts:
             return self
@@ -172,8 +172,8 @@ class OpCall(Chainable):
         output = self.output
         storage = output.storage
         if output.strides is None:
-            # For a storage without memory, the kernel makes the array itself (`out` is None), unless an input is
-            # strided: then the kernel might return a strided array.
+            # A kernel makes a small result's array itself (`out` is None), unless an input is strided: then it might
+            # return a strided array.
             if (
                 storage.array is None
                 and not strided

@@ -28,7 +28,9 @@ _OWN: Final = int(_getframe().f_code.co_filename == __file__)
 
 
 def capture() -> tuple[CodeType | None, int]:
-    """Find the innermost stack frame outside the framework; return its (code object, bytecode offset), or (None, 0).
+    """Find the innermost stack frame of the user's code; return its (code object, bytecode offset), or (None, 0).
+
+    Frames of vmflow, asyncio, concurrent and threading are not the user's.
 
     A reference to the frame itself would keep the user's locals alive.  `describe` computes the line number later,
     which costs more than most instructions.
@@ -63,7 +65,7 @@ def stack(most: int, only_user: bool) -> tuple[str, ...]:
 
     Args:
         most: the largest number of lines to return.
-        only_user: whether frames of the framework are left out.
+        only_user: whether frames are left out that are not the user's, see `capture`.
     """
     calls: list[str] = []
     frame: FrameType | None = _getframe(_OWN)

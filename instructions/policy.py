@@ -34,7 +34,7 @@ class InstructionPolicy:
             stream wait for that stream on the device; or None.
         deferred: whether it may end later than `compute` returns; see `Deferred`.
         fusable: whether it may be fused with its neighbours into one instruction; see `fused`.
-        droppable: whether a scope that ends may drop it; False if other ranks or instructions rely on it.
+        droppable: whether a scope that ends may drop it; False for instance if other ranks rely on it.
         keeps_outputs: whether its outputs keep their values if it is dropped; otherwise they hold the failure then.
         touches_memory: whether it reads or writes the memory of its dependences; else they merely order it.
     """
@@ -57,7 +57,7 @@ class InstructionPolicy:
         keep_fields(cls)
 
     def prepare(self, instruction: Instruction) -> None:
-        """Allocate the resources that `instruction` needs before it can run, mostly its outputs' memory."""
+        """Prepare `instruction` when it is launched, mostly by allocating its outputs' memory."""
 
     def prepare_on(self, stream: Stream) -> None:
         """Allocate the resources for running this policy on `stream` inline, without an instruction."""
@@ -88,7 +88,7 @@ class InstructionPolicy:
         return failure
 
     def drop(self, failure: Failure) -> None:
-        """Let the outputs hold `failure`, unless `keeps_outputs`: the instruction is dropped before it begins."""
+        """Let the outputs hold `failure`, as the instruction is dropped; kinds with `keeps_outputs` override this."""
         self.fail(failure)
 
     def chain(self, instruction: Instruction) -> Links | None:
@@ -109,7 +109,7 @@ class InstructionPolicy:
         raise NotImplementedError
 
     def give_back_early(self, instruction: Instruction) -> None:
-        """Free now the memory that `instruction` would free, if it is a `ReleaseTensor`; no other one may use it."""
+        """Free now the memory that `instruction` would free, if it is a `ReleaseTensor`; nothing may use it."""
 
     def describe(self) -> str:
         """Return the name, mostly with the operands' shapes and dtypes, for a note added to an exception."""

@@ -89,5 +89,5 @@ class Lease:
         if machine is None:
             return
         fields: MachineFields = machine
-        if not fields.engine.idle():  # otherwise `release` does nothing
+        if not fields.engine.idle():  # an idle machine's `release` does nothing
             machine.release(storage)

@@ -27,7 +27,7 @@ class Scope:
         outer: the scope around this one.
         shield: whether cancelling the outer scopes has no effect here; their priority is inherited nevertheless.
         name: the scope's name in messages and traces.
-        priority: higher goes first among the ready instructions of a stream; 0 is ordinary.
+        priority: higher mostly goes first among the ready instructions of a stream; 0 is ordinary.
         deadline: on the clock of `CLOCK`, the earliest of its own and, unless `shield`, `outer`'s; None for none.
         begun: when the scope was made, on the clock of `time.monotonic`.
         timeout: the seconds from then to the deadline; None without a deadline.
@@ -75,15 +75,15 @@ class Scope:
         self._clock = CLOCK.get()
         self.timeout = None if self.deadline is None else self.deadline - self._clock()
         self._failure: Failure | None = None
-        # Wakers of the threads and coroutines that wait for instructions of this scope.  A dict keeps their order,
-        # which a set would lose.
+        # Wakers of the threads and coroutines that wait for instructions of this scope or of inner ones.  A dict keeps
+        # their order, which a set would lose.
         self._wakers: dict[Any, None] = {}
 
     def cancel(self, error: Exception | None = None) -> None:
         """Have all droppable instructions of this scope that have not begun dropped; any thread may call this.
 
         Reading the results of dropped instructions raises `error`, by default `Cancelled`, unless `keeps_outputs`;
-        waiters are woken now.  A second call has no effect.
+        waiters are woken now.  Has no effect if the scope has ended, see `ended`.
         """
         if self._failure is None:
             self._drop(error if error is not None else Cancelled(f"dropped, because {self} was cancelled"))

@@ -8,7 +8,7 @@ before the piece is freed.
 
 Destructors are the second way to give pieces back.  The garbage collector may run them on any thread between any two
 steps, also in the middle of a change of an allocator.  They take no lock and change nothing: they leave a note in a
-deque, and the next `allocate`, `shrink`, `statistics`, `reset_peak` or `largest` takes the pieces back.
+deque, and a later `allocate`, `shrink`, `statistics`, `reset_peak` or `largest` takes the pieces back.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Allocation:
 class BinAllocator:
     """Hands out pieces of a device's memory, for one in-order stream; the docstring of the module explains how.
 
-    Free pieces stand in bins, one for each power of two, ordered by size and then by age of the block.  A request takes
+    Free pieces stand in bins by size, in each bin ordered by size and then by age of the block.  A request takes
     the piece that a destructor noted last, if that has the right size and there is no `on_free`; else the smallest
     large enough piece of its bin, else the smallest of the next bin that has any, else a new block.  The bins are short
     sorted lists: a best fit is found by size, and a neighbour to merge with leaves from the middle.
@@ -190,8 +190,8 @@ class BinAllocator:
         # For destructors: a method in C, because Ctrl-C may interrupt a Python function before it has begun.
         self.leave_note: Final = self._notes.append
         self._lock = lock_held_while_forking()
-        # True while a method uses the lists; only code that interrupts it on the same thread sees that: a destructor, a
-        # signal handler, or `make` of `memory`.
+        # True in the middle of a change; only code that interrupts the change on the same thread sees that: a
+        # destructor, a signal handler, or `make` of `memory`.
         self._changing = False
         # Bytes and pieces handed out: now, at most, and since the beginning.
         self._allocated = 0
@@ -383,7 +383,7 @@ class BinAllocator:
             raise InternalError("the allocator contradicts itself: " + "; ".join(problems))
 
     def _begin(self) -> None:
-        """Enter a change, with the lock held, or raise within one; the caller sets `_changing` to False in the end."""
+        """Enter a change, with the lock held, or raise InternalError within one; the caller resets `_changing`."""
         if self._changing:
             raise _entered_twice()
         self._changing = True
@@ -485,7 +485,7 @@ class BinAllocator:
         nbytes: int = array.nbytes
         address = self._next_address
         self._next_address += nbytes
-        # The bytes count as used while any array of the block lives, also one that outlives the allocator.
+        # Until `shrink`, the bytes count as used while any array of the block lives, even longer than the allocator.
         try:
             finalizer = weakref.finalize(_root(array), self.memory.give_back, nbytes)
         except BaseException:  # Ctrl-C: `finalize` is Python code, which a signal may interrupt
@@ -548,7 +548,7 @@ def _by_size(piece: Piece) -> tuple[int, int]:
 
 
 def _root(array: Array) -> Array:
-    """Return the array that all views of `array` keep alive: numpy and CuPy let views of views refer to the first."""
+    """Return the array that all views of `array` keep alive: in numpy and CuPy, views of views refer to the first."""
     base = getattr(array, "base", None)
     while type(base) is type(array):
         array = base

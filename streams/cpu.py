@@ -25,6 +25,9 @@ class CpuStreamPolicy(StreamPolicy):
         inline_below: the estimated cost in nanoseconds below which work runs inline under a loop.
         worker: "auto" as above; "always" or "never" runs all work on the worker or none.
         kind: see `StreamPolicy`.
+
+    Raises:
+        ValueError: for another `worker`.
     """
 
     depth = DEPTH_NANOSECONDS

@@ -12,7 +12,7 @@ _BYTE: Final = np.dtype(np.uint8)
 
 @final
 class DeviceArray:
-    """An array of a CUDA device, or of the meta device without memory: an address, a shape, strides and a dtype.
+    """An array that a CUDA device can use: an address, a shape, strides and a dtype.
 
     The host cannot read it.  Kernels take it as a pointer; CuPy and other libraries take it by
     ``__cuda_array_interface__``.

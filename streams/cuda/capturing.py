@@ -32,8 +32,8 @@ class CapturedGraph:
     Args:
         graph: the driver's handle.
         kept: objects that the work needs.
-        reports: where kernels report wrong values, two words for each kernel.
-        explains: for each of these kernels, makes its error.
+        reports: where kernels report wrong values, two words for each kernel that can.
+        explains: for each of these kernels, makes the error.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class _CapturingLauncher(Launcher):
     """Hands work to a stream that is captured.
 
     Attributes:
-        reports: words in which the graph's kernels report wrong values, two for each kernel.
+        reports: words in which the graph's kernels report wrong values.
         explains: for each pair of words in use, makes its error.
     """
 

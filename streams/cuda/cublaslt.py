@@ -305,7 +305,7 @@ class _Plan(NamedTuple):
 _FACTORS: Final = {name: np.array([1, 0], name) for name in ("float32", "float64", "complex64", "complex128")}
 
 
-# For each dtype of matrices, the dtype of alpha and beta; products and sums are computed in it, too.
+# For each dtype of matrices, the dtype of alpha and beta; sums are computed in it, too.
 _SCALES: Final = {
     "float16": "float32",
     "bfloat16": "float32",
@@ -360,7 +360,7 @@ class _Planner:
         if bias is not None and not result.transposed:
             return f"cuBLASLt adds a bias to rows that lie side by side, unlike those of {described}"
         if bias is not None and bias.pointer % _ALIGNMENT:
-            # However the matrices lie, cuBLASLt may choose an algorithm that assumes a bias at such an address.
+            # However the matrices lie, cuBLASLt may choose an algorithm that assumes a bias at a multiple.
             return f"cuBLASLt takes a bias at a multiple of {_ALIGNMENT} bytes, unlike that of {described}"
         if result.matrices > _MOST_MATRICES:
             return f"cuBLASLt does not count the matrices of {described}"

@@ -298,7 +298,7 @@ class Driver:
     def begin_capture(self, stream: Handle) -> None:
         """From now on, put kernels, fills, products, and copies that a graph can hold, for `stream` into a graph.
 
-        None of them runs.  No other work may be handed to the stream until `end_capture`.
+        None of them runs.  Other copies for the stream, `call` and `launch_graph` raise `CannotCapture`.
         """
         raise NotImplementedError
 

@@ -117,7 +117,7 @@ class EmulatedMachine:
         check: whether accesses that nothing orders are errors.
 
     Raises:
-        ValueError: if ``VMFLOW_CUDA_MEMORY`` is no positive integer.
+        ValueError: for an unknown `mode`, or if ``VMFLOW_CUDA_MEMORY`` is used and is no positive integer.
 
     Attributes:
         drivers: of the devices.

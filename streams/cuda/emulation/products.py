@@ -22,7 +22,7 @@ _DROPPED: Final = 13
 
 
 def check_bias(bias: DeviceArray | None, out: DeviceArray) -> None:
-    """Accept the same biases as cuBLASLt, and None.
+    """Accept None, and a bias whose dtype, layout and address suit cuBLASLt.
 
     Raises:
         ValueError: for another bias.

@@ -41,7 +41,7 @@ _COMPARISONS: Final[dict[str, Callable[..., bool]]] = {
 
 
 class _Number(NamedTuple):
-    """The value of a part of an expression; `kind` is "s64", "u64", "f64" or "f32", whose value is its bits."""
+    """The value of a part of an expression; `kind` is "s64", "u64", "f64" or "f32"; for "f32", `value` is the bits."""
 
     value: int | float
     kind: str
@@ -51,7 +51,7 @@ def constant(tokens: Tokens) -> Immediate:
     """Take a constant expression, such as a literal.
 
     Raises:
-        PtxSyntaxError: if there is none, or if it has no value, as one that divides by zero.
+        PtxSyntaxError: if there is none, or an invalid one, such as a division by zero.
     """
     number = _choice(tokens)
     if number.kind == "f32":

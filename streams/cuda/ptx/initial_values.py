@@ -24,10 +24,10 @@ class InitialValues(NamedTuple):
 def initial_values(
     tokens: Tokens, type_: str, extents: Sequence[int | None], width: int, variables: Mapping[str, Variable]
 ) -> InitialValues:
-    """Take what follows "=".
+    """Take the initial value or values of a variable, behind the sign "=".
 
     Args:
-        tokens: behind the sign.
+        tokens: with the first value next.
         type_: the name of the scalar type of the variable.
         extents: of the array; that of the first axis is None if the initial values tell it.
         width: of a vector; 1 for a scalar.

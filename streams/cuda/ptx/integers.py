@@ -60,12 +60,12 @@ def remainder(a: Array, b: Array) -> Array:
 
 
 def add_saturated(a: Array, b: Array) -> Array:
-    """``a + b``, at most the greatest integer and at least the smallest."""
+    """``a + b`` of integers of up to 32 bits, limited to the range of their type."""
     return _clamped(a.astype(np.int64) + b.astype(np.int64), a.dtype)
 
 
 def subtract_saturated(a: Array, b: Array) -> Array:
-    """``a - b``, at most the greatest integer and at least the smallest."""
+    """``a - b`` of integers of up to 32 bits, limited to the range of their type."""
     return _clamped(a.astype(np.int64) - b.astype(np.int64), a.dtype)
 
 
