@@ -75,15 +75,15 @@ class Instruction:
         state: NEW, WAITING, READY, LAUNCHED, DONE or ERASED.
         serial: the instruction's number in the order in which turns of the engine have seen them; -1 before.
         before, after: the neighbours in that order among the instructions that are not erased; or None.
-        behind: the next ready, or the next launched, instruction of its stream; None if it is the last, or neither.
+        behind: the next instruction in the `Fifo` of the stream that holds this one; None if there is none.
         waits: the number of unsatisfied edges to the instruction.
         on_launch, on_finish: the successors that wait for its launch, or for its erasure (None until there is one).
         nbytes: the bytes of the results, if they are large; for back-pressure.
         members: the instructions that this one stands for.  The engine does not schedule them: they wait until this
             instruction is launched, and are done and erased with it.  None for an ordinary instruction.
         thread: the id of the thread that issued the instruction; 0 if it was not noted.
-        code, last: the user's line that issued it, or (None, 0); kept as code object and bytecode offset because
-            turning them into a line number costs more than most instructions; see `origin.describe`.
+        code, last: the user's line that issued it, as code object and bytecode offset, or (None, 0); see
+            `origin.capture`.
         mode: the mode in which it was issued (scope, module, ...); or None, as for the machine's own instructions.
     """
 

@@ -24,12 +24,12 @@ class MultiTensorUpdate(InstructionPolicy):
     """Change many arrays in place by one call of `kernel`, such as an optimizer's step on all parameters.
 
     As one instruction it is dropped as a whole or not at all, and many small arrays are scheduled only once.  If a
-    scope has dropped it or the instruction that computes one of its operands, the outputs keep their values: a training
+    scope has dropped it or the instruction that computes one of its operands, the outputs stay as they are: a training
     step that is cancelled leaves the parameters as they were before the step.
 
-    Unless `overwrites`, outputs are read as well as written: their old values are operands.  Hence any other failure
-    held by any input *or output* poisons every output, and the kernel is not called.  If the kernel raises, every
-    output is poisoned, too, since its progress is unknown.  An output without memory gets some, uninitialised.
+    Unless `overwrites`, the outputs' old values are operands, too.  Any other failure held by an operand poisons every
+    output, and the kernel is not called.  If the kernel raises, every output is poisoned, too, since the kernel's
+    progress is unknown.  An output without memory gets some, uninitialised.
 
     Args:
         name: the update's name.
@@ -71,7 +71,7 @@ class MultiTensorUpdate(InstructionPolicy):
                 self.fail(failure)
                 return
         if failures:
-            return  # the writer of an operand was dropped: the outputs keep their values, as if this one was, too
+            return  # the writer of an operand was dropped: the outputs stay as they are, as if this one was, too
         if self.overwrites:
             for blob in self.outputs:
                 if blob.strides is None:

@@ -82,8 +82,8 @@ class Scope:
     def cancel(self, error: Exception | None = None) -> None:
         """Have all droppable instructions of this scope that have not begun dropped; any thread may call this.
 
-        Reading the results of dropped instructions raises `error`, by default `Cancelled`, unless `keeps_outputs`;
-        waiters are woken now.  Has no effect if the scope has ended, see `ended`.
+        Reading the results of dropped instructions raises `error`, by default `Cancelled`, unless their policy
+        `keeps_outputs`; waiters are woken now.  Has no effect if the scope has ended, see `ended`.
         """
         if self._failure is None:
             self._drop(error if error is not None else Cancelled(f"dropped, because {self} was cancelled"))

@@ -1,8 +1,7 @@
 """Make one stream of a device wait for another by events: `StreamWait`, or `StreamRecordEvent`, `StreamWaitEvent`.
 
-An instruction that reads a result of another stream has to wait until the writer has *finished*, which the host must
-notice.  A device with events can do better: the stream waits on the device, and the host need not wait to launch the
-reader.
+Without events, an instruction that reads a result of another stream is launched when the host has noticed that the
+writer has *finished*.  With events, the stream waits on the device, and the host need not wait to launch the reader.
 """
 
 from __future__ import annotations

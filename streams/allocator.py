@@ -137,8 +137,7 @@ class BinAllocator:
 
     Free pieces stand in bins by size, in each bin ordered by size and then by age of the block.  A request takes
     the piece that a destructor noted last, if that has the right size and there is no `on_free`; else the smallest
-    large enough piece of its bin, else the smallest of the next bin that has any, else a new block.  The bins are short
-    sorted lists: a best fit is found by size, and a neighbour to merge with leaves from the middle.
+    large enough piece of its bin, else the smallest of the next bin that has any, else a new block.
 
     May be called from any thread, under one lock.  A destructor that asks for memory in the middle of a change on
     its own thread gets an `InternalError` instead of waiting for itself; freeing is always possible.
@@ -256,7 +255,6 @@ class BinAllocator:
             piece.requested = nbytes
             piece.owner = owner
             block = self._arrays[piece.block.address]
-            # The counters are plain attributes because ops call this method often.
             self._requested += nbytes
             if self._requested > self._requested_peak:
                 self._requested_peak = self._requested

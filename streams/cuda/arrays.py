@@ -72,7 +72,7 @@ class DeviceArray:
 
     @property
     def root(self) -> DeviceArray:
-        """The array of the whole block of memory."""
+        """`base`, or this array if `base` is None."""
         return self if self.base is None else self.base
 
     @property
@@ -89,7 +89,7 @@ class DeviceArray:
         return True
 
     def extent(self) -> tuple[int, int]:
-        """The addresses of the array's first byte and of the one behind its last; equal if it has no elements."""
+        """The address of the array's lowest byte and that behind its highest; equal if there are no elements."""
         low, high = reach_of(self.shape, self.strides, self.dtype.itemsize)
         return self.pointer + low, self.pointer + high
 

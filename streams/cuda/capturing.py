@@ -1,7 +1,7 @@
 """Graphs of a device: work that is captured once, and launched again and again as one.
 
-A captured kernel reads and writes the same addresses at every launch.  So a graph keeps all memory that its kernels
-use, including their scratch memory.
+A captured kernel reads and writes the same addresses at every launch.  So a graph keeps the scratch memory of its
+kernels, and the caller keeps the memory of the operands.
 """
 
 from __future__ import annotations

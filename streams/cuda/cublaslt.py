@@ -283,7 +283,7 @@ class _Plan(NamedTuple):
         found: cuBLASLt's record of the algorithm.
         algorithm: the address of the algorithm in it.
         one, zero: the addresses of alpha and beta, the factors of the product and of the result's previous content.
-        bias: holds the address of the bias, which each run with one sets.
+        bias: holds the address of the bias, which each run with a bias sets.
         bias_at: where cuBLASLt reads that address.
     """
 
@@ -360,7 +360,7 @@ class _Planner:
         if bias is not None and not result.transposed:
             return f"cuBLASLt adds a bias to rows that lie side by side, unlike those of {described}"
         if bias is not None and bias.pointer % _ALIGNMENT:
-            # However the matrices lie, cuBLASLt may choose an algorithm that assumes a bias at a multiple.
+            # However the matrices lie, cuBLASLt may choose an algorithm that needs an aligned bias.
             return f"cuBLASLt takes a bias at a multiple of {_ALIGNMENT} bytes, unlike that of {described}"
         if result.matrices > _MOST_MATRICES:
             return f"cuBLASLt does not count the matrices of {described}"

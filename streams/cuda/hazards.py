@@ -4,8 +4,8 @@
 and addresses of a driver.  So it also finds mistakes of the machine or an allocator, such as memory that is reused too
 early.
 
-Each stream counts its work.  A clock has, for each stream, the number of the last piece of work that is known to have
-ended.  Memory is watched in granules; each remembers the last write, and the last read of each stream.
+Each stream counts its work.  A clock has, for each stream, the number of the last piece of work that is ordered before.
+Memory is watched in granules; each remembers the last write, and the last read of each stream.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Hazards:
         """Record that the last work of a stream uses the bytes of a block from `start` to before `stop`.
 
         Raises:
-            RaceDetected: if nothing orders this access behind an earlier one that conflicts.
+            RaceDetected: if nothing orders this access behind an earlier conflicting one of the same granules.
         """
         if not self.enabled or start == stop:
             return

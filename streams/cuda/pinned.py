@@ -25,7 +25,7 @@ class PinnedMemory:
     """Page-locked memory of the host, in blocks that are reused.
 
     Page-locking takes as long as copying megabytes, so blocks are kept.  An array's block is reused when nothing refers
-    to the array; a caller that hands it to a device keeps it until the copy has ended.
+    to the array or its views; a caller that hands an array to a device keeps it until the copy has ended.
 
     Args:
         driver: of the device for which pages are locked.

@@ -1,8 +1,7 @@
 """`ARRAY_MODULE`: numpy in place of CuPy; where CuPy is installed, limited to CuPy's functions and arguments.
 
 Kernels that are written for CuPy's functions run on emulated devices by numpy's.  Where CuPy is installed, calls are
-compared with the signature of CuPy's own function, if it has one, so that an argument that CuPy does not know fails
-here, and not on the first GPU.
+compared with the signature of CuPy's own function, if it has one, so that an argument that CuPy does not know fails.
 """
 
 from __future__ import annotations

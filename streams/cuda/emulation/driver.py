@@ -2,8 +2,7 @@
 
 A simulated device decides when work runs: as late as the rules allow, immediately, or at random by a seed.  An
 interpreter runs the PTX of kernels, and numpy stands in for CuPy.  If nothing orders two pieces of work of which one
-writes what the other accesses, that is an error when the later one is handed over, even if the device happened to be
-quick.
+writes what the other accesses, that is an error when the later one is handed over.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class Launch:
         return Batch(self, first, blocks, shared, local)
 
     def special(self, batch: Batch, name: str) -> Array:
-        """Compute the values of a special register, such as "tid.x", for all threads of a batch."""
+        """Compute the values of a special register, such as "%tid.x"; see `Batch.initial`."""
         plain = name.removeprefix("%")
         fixed = {
             "nwarpid": self.stride // WARP,
