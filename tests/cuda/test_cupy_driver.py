@@ -16,6 +16,7 @@ import vmflow.streams.cuda as package
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.cublaslt import Library, Products
 from vmflow.streams.cuda.driver import CannotCapture
+from vmflow.streams.cuda.emulation.array_module import ARRAY_MODULE, NotInCupy
 
 from .fake_cublaslt import FakeCublasLt, view
 
@@ -191,3 +192,9 @@ def test_products_that_cublaslt_refuses_are_cupys(kind: str, installed: bool, mo
     graph = driver.end_capture(stream)
     assert graph.graph == "graph"
     assert (graph.workspace is not None) == installed
+
+
+def test_names_that_stand_in_for_cupys_may_be_none() -> None:
+    assert ARRAY_MODULE.newaxis is None
+    with pytest.raises(NotInCupy, match=r"CuPy has no cupy\.busday_count"):
+        _ = ARRAY_MODULE.busday_count

@@ -117,13 +117,13 @@ class _Function:
 
 
 def _of_cupy(module: str, name: str) -> Any:
-    """The object of a module of CuPy; None if CuPy is not installed.  Raises `NotInCupy` if CuPy has none."""
+    """The object of this name in a module of CuPy; None without CuPy.  Raises `NotInCupy` if there is none."""
     if find_spec("cupy") is None:
         return None
-    found = getattr(import_module(module), name, None)
-    if found is None:
+    theirs = import_module(module)
+    if not hasattr(theirs, name):
         raise NotInCupy(f"CuPy has no {module}.{name}")
-    return found
+    return getattr(theirs, name)
 
 
 def _signature(function: Any) -> inspect.Signature | None:
