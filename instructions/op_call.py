@@ -172,8 +172,8 @@ class OpCall(Chainable):
         output = self.output
         storage = output.storage
         if output.strides is None:
-            # A kernel makes a small result's array itself (`out` is None), unless an input is strided: then it might
-            # return a strided array.
+            # For a storage without memory, a kernel makes the array of a small result itself (`out` is None), unless an
+            # input is strided: then the kernel might return a strided array.
             if (
                 storage.array is None
                 and not strided

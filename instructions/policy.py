@@ -28,7 +28,7 @@ class InstructionPolicy:
     Attributes:
         name: the kind's name, for error messages and traces.
         barrier: whether the instruction waits for everything issued earlier (later instructions do not wait for it).
-        prepares: whether `prepare` does anything; otherwise it is not called.
+        prepares: whether `prepare` does anything; otherwise `prepare` need not be called.
         preschedulable: whether it may be launched when its predecessors on its own stream are merely launched.
         follows: another stream whose predecessors need only be launched, too, since the instruction makes its own
             stream wait for that stream on the device; or None.
@@ -109,7 +109,7 @@ class InstructionPolicy:
         raise NotImplementedError
 
     def give_back_early(self, instruction: Instruction) -> None:
-        """Free now the memory that `instruction` would free, if it is a `ReleaseTensor`; nothing may use it."""
+        """Free now the memory that `instruction` would free, if it is a `ReleaseTensor`; nothing may use the memory."""
 
     def describe(self) -> str:
         """Return the name, mostly with the operands' shapes and dtypes, for a note added to an exception."""

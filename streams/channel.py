@@ -98,10 +98,10 @@ class Channel(Protocol):
     rank: int
 
     def scoped(self, scope: str, timeout: float | None) -> Channel:
-        """The connection in another communication scope, whose name no scope has had before.
+        """The connection in another communication scope, whose path no scope has had before.
 
         Args:
-            scope: its name.
+            scope: its path, such as "a#1/b#2".
             timeout: seconds after which operations fail that some ranks have not started; None for the default.
         """
         ...

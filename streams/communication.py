@@ -13,7 +13,7 @@ from .stream import Event, StreamPolicy, Verdict
 if TYPE_CHECKING:
     from .channel import Channel, Operation, Work
 
-# The kind of the streams of exchanges; in a communication scope, a colon and the scope's name follow.
+# The kind of the streams of exchanges; in a communication scope, a colon and the scope's path follow.
 KIND: Final = "comm"
 
 # The connection from this rank to the others, in the communication scope of this task or thread; None without one.

@@ -24,7 +24,7 @@ class DeviceArray:
         strides: in bytes; None for the C-contiguous layout.
         base: the array of the whole block of memory that this is a view of, which it keeps alive; None for the block
             itself, and for the results of `loose`.
-        owner: holds the memory: the driver's object of a whole block, or a piece of it that was handed out.
+        owner: an object that holds the memory, such as the driver's object of a whole block; or None.
 
     Attributes:
         pointer, shape, dtype, strides, base, owner: see above; `strides` are never None.

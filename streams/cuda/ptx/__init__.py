@@ -1,6 +1,6 @@
 """An interpreter of PTX, the assembly language of NVIDIA GPUs, on numpy arrays.
 
-It runs the output of NVRTC for CUDA C++, so that kernels can be tested without a GPU.  And it reports errors that a GPU
+It runs the output of NVRTC for CUDA C++, so that kernels can be tested without a GPU, and reports errors that a GPU
 may not notice: accesses out of bounds, data races, divergent barriers.  All threads of some blocks run together, each
 instruction as a few calls of numpy.
 

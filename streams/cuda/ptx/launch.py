@@ -31,8 +31,8 @@ class Counters:
 
     Attributes:
         instructions: the number executed by all threads together.
-        traffic: the bytes read and written, by the memory's kind or name: "shared", "local", and the regions' names.
-            Accesses of memories of one name are counted together.
+        traffic: the bytes read and written, by memory: "shared", "local", "variables of the module", "constants of the
+            module", and the regions' names.  Accesses of memories of one name are counted together.
     """
 
     instructions: int = 0
