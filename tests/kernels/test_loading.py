@@ -155,6 +155,13 @@ def test_no_compiler_where_nobody_asked_for_one(
     assert "no C compiler was found (cc, gcc, clang)" in record.getMessage()
 
 
+def test_a_blank_name_of_the_compiler_counts_as_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", " ")
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(CompileError, match=r"no C compiler was found \(cc, gcc, clang\)"):
+        compiler_command()
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [

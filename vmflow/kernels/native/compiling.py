@@ -40,7 +40,7 @@ _WIDE_VECTORS: Final = "-mprefer-vector-width=512"
 # The flag with which C functions check their arguments, and end the process if they are invalid; see functions.h.
 _CHECKS: Final = "-DVMFLOW_CHECKS"
 
-# The names of compilers, in the order of preference, that are tried if the variable CC is not set.
+# The names of compilers, in the order of preference, that are tried if the variable CC is not set or blank.
 _NAMES: Final = ("cc", "gcc", "clang")
 
 # Seconds after which a compiler at the usual priority is killed, as if it hangs: a library takes a few seconds.
@@ -71,7 +71,7 @@ class Stopped(CompileError):
 
 
 def compiler_command() -> tuple[str, ...]:
-    """Return the C compiler's command: the variable CC if it is set, else the first of cc, gcc and clang found.
+    """Return the C compiler's command: the variable CC unless it is blank, else the first of cc, gcc and clang found.
 
     Raises:
         NoCompiler: if CC names no program, or none of the others is found.
@@ -79,8 +79,8 @@ def compiler_command() -> tuple[str, ...]:
     """
     import shutil
 
-    wanted = os.environ.get("CC")
-    names = [_words("CC")] if wanted and wanted.strip() else [[name] for name in _NAMES]
+    wanted = os.environ.get("CC", "").strip()
+    names = [_words("CC")] if wanted else [[name] for name in _NAMES]
     for name, *options in names:
         path = shutil.which(name)
         if path is not None:
