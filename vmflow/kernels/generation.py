@@ -8,11 +8,11 @@ from typing import Final
 
 
 class Generation:
-    """A number that changes when `choose` may return another kernel for a problem than before.
+    """Holds a number that changes when `choose` may return another kernel for a problem than before.
 
-    It changes, for example, when a compiled library has been loaded, when C kernels are switched on or off, and when
-    the number of threads changes.  Kernels chosen before remain valid, as do the arguments that were prepared for them;
-    they may be slower, or use C or threads that are no longer wanted.
+    The number changes, for example, when a compiled library has been loaded, when C kernels are switched on or off, and
+    when the number of threads changes.  Kernels chosen before remain valid, as do the arguments that were prepared for
+    them; they may be slower, or use C or threads that are no longer wanted.
 
     Attributes:
         number: the present generation; a cached kernel is out of date if it was chosen under another number.

@@ -15,7 +15,7 @@ from .numpy.random import Numbers, exponentials, permuted
 class HostNumbers:
     """Random numbers on the host, computed on request from consecutive blocks of a counter-based generator.
 
-    Each call begins behind the last block of the call before, and uses a block for every two numbers that it returns.
+    Each call begins behind the last block of the call before, and uses a block for two numbers, or a last single one.
 
     Args:
         seed, offset: the generator's seed, and the first block; see `vmflow.random.Generator.take`.

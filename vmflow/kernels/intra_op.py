@@ -48,8 +48,8 @@ _CALLER: Final = object()
 class _Job:
     """A call of a kernel whose pieces the calling thread and helper threads compute.
 
-    Claiming a piece and ending it are single assignments: wherever Ctrl-C comes between, no thread waits for a
-    piece that no thread computes.
+    A thread claims a piece, and records its end, in one atomic step each: wherever Ctrl-C comes between, no thread
+    waits for a piece that no thread computes.
 
     Attributes:
         function: called with the arguments of each piece.
@@ -130,7 +130,7 @@ class _Pool:
         self.renew()
 
     def renew(self) -> None:
-        """Reset the pool to one without helper threads, at first and in a forked child, where none exist."""
+        """Forget the owner and the helper threads; called at first and in a forked child, where no helpers exist."""
         self.owner: int | None = None
         self.helpers = 0
         self.inbox: SimpleQueue[_Job] = SimpleQueue()
@@ -180,7 +180,7 @@ def set_num_threads(threads: int) -> None:
         threads: the largest number of threads of a kernel; with 1, kernels start no threads.
 
     Raises:
-        TypeError: if `threads` is not an integer.
+        TypeError: if `threads` is not an integer, or is a bool.
         ValueError: if `threads` is not positive.
     Example:
         >>> threads = flow.get_num_threads()
@@ -198,8 +198,8 @@ def set_num_threads(threads: int) -> None:
 def get_num_threads() -> int:
     """Return the number of threads that kernels of large arrays use.
 
-    Unless `set_num_threads` was called, this is OMP_NUM_THREADS if that is a positive integer, or else the number of
-    cores that this process may use.
+    Unless `set_num_threads` was called, this is OMP_NUM_THREADS, read when first needed, if that is a positive integer,
+    or else the number of cores that this process may use.
 
     Example:
         >>> flow.get_num_threads() >= 1
@@ -225,14 +225,14 @@ def pieces(work: float) -> int:
 
 
 def run(function: Callable[..., object], pieces: Sequence[tuple[Any, ...]]) -> None:
-    """Call `function` with the arguments of each piece; helper threads take some, unless they work for another kernel.
+    """Call `function` with the arguments of each piece; helper threads may take some, unless another kernel has them.
 
     Args:
         function: computes one piece; other threads may call it, with numpy's errors silent.
         pieces: the arguments of each call; the caller computes a single piece itself.
 
     Raises:
-        Exception: the exception of the first piece that has failed, once all have ended; without helpers, immediately.
+        Exception: the exception of the first piece that has failed; later pieces may not be computed.
     """
     me = _get_ident()
     if len(pieces) > 1 and _POOL.owner is None:
@@ -317,7 +317,7 @@ def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Ar
 
 
 def _clear_of(out: Array, array: Array) -> bool:
-    """Whether the memory of `out` is apart from that of `array`, or both have one address, shape and strides.
+    """Whether the address ranges of `out` and `array` are apart, or both have one address, shape and strides.
 
     Then writing an element of `out` does not change an element of `array` that is still to be read.
     """

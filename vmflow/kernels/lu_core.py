@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 # The width of a block of columns: LU factorization eliminates these columns one by one, and then updates all columns
-# right of the block, by a triangular solve and a product of matrices.
+# right of the block, by a solve and a product of matrices.
 _BLOCK: Final = 32
 
 
@@ -17,11 +17,13 @@ def lu_factors(xp: Any, matrices: Any, pivoting: bool) -> tuple[Any, Any, Any]:
     Args:
         xp: numpy or CuPy.
         matrices: (..., m, n), floating-point.
-        pivoting: whether rows are exchanged, so that the element of largest absolute value divides those below it.
+        pivoting: whether rows are exchanged, so that the element of largest absolute value in a column divides those
+            below it.
 
     Returns:
-        The strictly lower triangle of L and the upper triangle of U in one matrix; the row that each row was exchanged
-        with, counted from 1; and the position of the first 0 on the diagonal of U, counted from 1, or else 0.
+        For each matrix: the strictly lower triangle of L and the upper triangle of U in one matrix; the row that each
+        row was exchanged with, counted from 1; and the position of the first 0 on the diagonal of U, counted from 1, or
+        else 0.
     """
     *batch, rows, columns = matrices.shape
     count, steps = 1, min(rows, columns)
@@ -66,7 +68,7 @@ def wrong_pivot(pivot: int, size: int) -> IndexError:
 
 
 def permutations(xp: Any, pivots: Any, size: int) -> Any:
-    """Return, for each of `size` rows after the exchanges `pivots` of `lu_factors`, its position before them."""
+    """Return, for each of `size` rows after the exchanges `pivots` of `lu_factors`, its old position, from 0."""
     *batch, steps = pivots.shape
     count = 1
     for length in batch:

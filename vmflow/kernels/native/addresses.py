@@ -45,7 +45,7 @@ def alignment(of: np.dtype[Any]) -> int:
 
 
 def is_aligned(array: Array) -> bool:
-    """Whether all elements are aligned for C; numpy's arrays may begin at any byte, or be fields of records."""
+    """Whether an array is aligned for C; of complex64, numpy's check is enough for all but the first element."""
     return bool(array.flags.aligned) and address(array) % alignment(array.dtype) == 0
 
 
@@ -60,17 +60,17 @@ def plain(array: Array) -> Array:
 
 
 def realigned(array: Array) -> Array:
-    """Return the array, or an aligned copy if it is contiguous but not aligned.
+    """Return the array, or an aligned copy if it is C-contiguous but not aligned.
 
-    C cannot compute an unaligned array, and numpy's result may differ: so results do not depend on the address.  A
-    value that is no array is returned as it is.
+    C cannot compute an unaligned array, and numpy's result may differ: with the copy, results do not depend on the
+    address.  A value that is no array is returned as it is.
     """
     wrong = isinstance(array, np.ndarray) and array.flags.c_contiguous and not is_aligned(array)
     return array.copy() if wrong else array
 
 
 def places_of(array: Array, leading: Sequence[int]) -> Array:
-    """Return a vector of the addresses of ``array[i, j, ...]`` for all indices into dimensions of sizes `leading`."""
+    """Return a vector of the addresses of ``array[i, j, ...]`` for all indices into its first dimensions, `leading`."""
     found = np.full(1, address(array), np.int64)
     for count, stride in zip(leading, array.strides, strict=False):
         found = (found[:, np.newaxis] + np.arange(count) * stride).reshape(-1)

@@ -1,6 +1,6 @@
 """Calls of C functions with numpy arrays: `InC` and `NativeCall`.
 
-Methods that compute a result return None or False if C cannot.  C needs the function's library to be loaded,
+Methods of `InC` that compute a result return None or False if C cannot.  C needs the function's library to be loaded,
 and arrays of the dtypes that the function is written for, most functions also contiguous ones.
 """
 
@@ -26,7 +26,7 @@ _ADDITIONS: Final = 2
 
 
 def fits(array: Array, dtype: np.dtype[Any] = SINGLE) -> bool:
-    """Whether a C function can take `array`: an aligned, C-contiguous numpy array of exactly this dtype."""
+    """Whether a C function can take `array`: an aligned, C-contiguous array, no subclass, of this very dtype object."""
     return type(array) is np.ndarray and array.dtype is dtype and is_plain(array)
 
 
@@ -77,7 +77,7 @@ class NativeCall(NamedTuple):
         return shared or self.kernel.alone(self.arguments)
 
     def make(self, site: CallSite | None) -> None:
-        """Make the call, on several threads if it is large; `site`, unless None, remembers it for repetition."""
+        """Make the call, on several threads if it is large; `site`, unless None, remembers it if no array is empty."""
         job = self._job()
         if job is None or not team.run(job, self.work):
             job = None
@@ -119,7 +119,7 @@ class InC:
         Args:
             name: the computation's name, such as "softmax".
             dtype: the dtype of the arrays.
-            elements: the number of their elements.
+            elements: the number of their elements; with 0, the result is None.
             settings: the further arguments of the class.
         """
         in_c = cls._name_in_c(name, dtype)
@@ -156,7 +156,7 @@ class Single(InC):
             out: memory for the result, or None.
 
         Returns:
-            The result, which is in other memory if `out` does not fit; None if C cannot compute it.
+            The result, in other memory if C cannot write it to `out`; None if C cannot compute it.
         """
         found = self.site.result(arrays, out)
         return self._found(arrays, out) if found is None else found
@@ -173,7 +173,7 @@ class Single(InC):
         return out
 
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-        """Prepare the op as one call for arrays that keep their addresses; None if C cannot compute it.
+        """Prepare the op as one call for arrays that keep their addresses; None if C cannot compute it without copies.
 
         The call keeps the present number of threads.
         """

@@ -92,7 +92,7 @@ class Attention(InC):
 
 
 def _of_heads(*arrays: Array) -> list[Array] | None:
-    """Return the arrays, copied if their rows are strided or not aligned, for a kernel that takes single heads.
+    """Return the arrays, each copied unless `_in_rows`, for a kernel that takes single heads.
 
     None if their leading dimensions differ, or one is empty or not of float32.
     """
@@ -104,7 +104,7 @@ def _of_heads(*arrays: Array) -> list[Array] | None:
 
 
 def _in_rows(array: Array) -> bool:
-    """Whether an array is aligned, its rows are contiguous, and these lie a whole number of elements apart."""
+    """Whether an array is aligned, its rows are contiguous, and each begins whole elements after the one before."""
     to_next_row, to_next = array.strides[-2:]
     return bool(
         is_aligned(array) and to_next == array.itemsize and to_next_row > 0 and to_next_row % array.itemsize == 0
@@ -112,6 +112,6 @@ def _in_rows(array: Array) -> bool:
 
 
 def pays(others: int, size: int) -> bool:
-    """Whether attention in C is faster than by BLAS, for `others` keys and vectors of `size` elements."""
-    padded = -(-size // _PANEL) * _PANEL  # the largest width of a row of keys, padded to whole panels
+    """Whether attention in C should be faster than by BLAS, for `others` keys and vectors of `size` elements."""
+    padded = -(-size // _PANEL) * _PANEL  # at most the width of a row of keys, padded to whole panels
     return others * padded <= _LARGEST

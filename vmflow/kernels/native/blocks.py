@@ -23,7 +23,7 @@ def in_streamed_blocks(read: Sequence[str], lines: Sequence[str], made: Sequence
     """Write the C loop of `in_blocks` with streaming stores, which write results past the cache.
 
     If a result is not aligned to cache lines, the loop is skipped, and the loops behind it compute all elements.
-    It always prefetches, since its operands are too large to be in the cache.
+    The streamed loop always prefetches, since its operands are too large to be in the cache.
 
     Args:
         read: the names of the pointers that are read.

@@ -179,7 +179,7 @@ def store(folder: Folder, key: str, library: bytes) -> str:
 
 
 def remove(folder: Folder, name: str) -> None:
-    """Remove a file from the folder, if it is still there: another process may have removed it."""
+    """Remove a file from the folder, if possible: another process may have removed it."""
     with suppress(OSError):
         os.unlink(name, dir_fd=folder.descriptor)
 

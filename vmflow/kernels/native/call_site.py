@@ -60,7 +60,7 @@ class CallSite:
 
         Args:
             read: all arrays except the result.
-            out: memory for the result; None for a new array with the shape and dtype of the latest call's result.
+            out: memory for the result; None for a new array with the shape and dtype of the latest noted call's result.
         """
         if not self._calls:
             return None
@@ -91,8 +91,8 @@ class CallSite:
             in_place: whether a written array may be the same memory as a read one.
         """
         run = 0 if function else team.address_of_run()
-        # The generation is read before the mode: if another thread switches C off in between, the remembered call has
-        # an old generation, and is not used.
+        # The generation is read before the mode: if another thread then switches C off, the call is not remembered, or
+        # with an old generation, and so is not used.
         generation = GENERATION.number
         if LOADER.mode == "off" or _extension is None or not (function or run):
             return

@@ -31,7 +31,7 @@ class CrossEntropy:
 
     @classmethod
     def of(cls, averages: bool, elements: int) -> Self | None:
-        """Make an instance for `elements` scores; None if the C functions may not be used now."""
+        """Make an instance for `elements` scores; None if there are none, or the C functions may not be used now."""
         by_row, whole = [InC.of(name, SINGLE, elements) for name in ("class_losses", "class_loss")]
         return None if by_row is None or whole is None else cls(by_row, whole, averages)
 
@@ -61,11 +61,11 @@ class CrossEntropy:
     def placed(
         self, arrays: tuple[Array, Array, Array, Array, Array], otherwise: Callable[[], None]
     ) -> list[Call] | None:
-        """Prepare the loss as calls for arrays that keep their addresses; None if C cannot compute it.
+        """Prepare the loss as one call for arrays that keep their addresses; None if C cannot compute it.
 
         Args:
             arrays: the operands and results of `call`: scores, classes, loss, number of rows, and `log_softmax`.
-            otherwise: called if a class does not exist, instead of the remaining calls.
+            otherwise: called if a class does not exist, instead of the remaining work.
         """
         scores, classes, loss, total, logs = arrays
         losses, wrong = np.empty(len(scores), SINGLE), np.zeros((), INDEX)
@@ -93,7 +93,7 @@ class CrossEntropy:
         """Return the C call that writes the mean or sum of the rows' losses, of which `losses` has the negatives, to
         `loss`, and their number to `total`.
 
-        None if `loss` or `total` has a layout that C does not take.
+        None if C cannot write to `loss` or `total`.
         """
         if not fits(loss) or not fits(total):
             return None

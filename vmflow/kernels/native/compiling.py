@@ -50,8 +50,7 @@ PATIENCE: Final = 60.0
 _NICE: Final = 19
 
 # A shell command in front of the compiler's, which waits for a line on stdin before it starts the compiler.  Meanwhile
-# Python lowers its priority, which the compiler's processes inherit when they start; Python may need a while for that,
-# if it has to wait for the GIL.
+# Python lowers the shell's priority, which the compiler inherits; Python may need a while, if it waits for the GIL.
 _GATE: Final = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 
 # The number of characters of the compiler's error message that a `CompileError` repeats.
@@ -91,7 +90,7 @@ def compiler_command() -> tuple[str, ...]:
 
 
 def _words(variable: str) -> list[str]:
-    """Split the value of an environment variable into words, as a shell does; none if it is not set."""
+    """Split an environment variable into words, as a shell does; none if it is not set.  May raise CompileError."""
     import shlex
 
     value = os.environ.get(variable, "")
@@ -158,7 +157,7 @@ class Compilation:
 
         Raises:
             Stopped: if `stop` was called, before or meanwhile, or the compiler has not finished in time.
-            CompileError: if the compiler cannot be run, fails, or writes no library.
+            CompileError: if the compiler cannot be run, fails, or writes no library; see also `flags`.
             OSError: if the temporary files cannot be written or read.
         """
         import shutil

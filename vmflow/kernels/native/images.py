@@ -1,6 +1,6 @@
 """Calls of the C functions for images: convolutions, pooling and batch norm.
 
-Methods that return a result return None if C cannot compute it; see `arrays`.
+Methods that may return None do so if C cannot compute the result; see `arrays`.
 """
 
 from __future__ import annotations

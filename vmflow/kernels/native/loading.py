@@ -1,12 +1,12 @@
 """`LOADER`: the C libraries of this process, one `Library` for each source: loaded, or being compiled.
 
 A thread that lives as long as there are libraries to compile runs the compiler.  Other threads wait for it only in the
-mode "wait" (VMFLOW_JIT=1) and in `settle`.  If a library cannot be compiled, this is logged, usually no more are, and
-numpy computes instead.
+mode "wait" (VMFLOW_JIT=1) and in `settle`.  If a library cannot be compiled, this is logged, usually no others are
+compiled, and numpy computes instead.
 
 A compiler in the background must not slow down computations.  So only one runs at a time.  Unless a thread waits for
-the library, it starts a second after the first request or later, at the lowest priority.  If it takes too long, as when
-all cores are busy, or a thread begins to wait, it is stopped and run again at the usual priority.
+the library, the compiler starts a second after the first request or later, at the lowest priority.  If it takes too
+long, as when all cores are busy, or a thread begins to wait, it is stopped and run again at the usual priority.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Loader:
         The queued libraries are compiled at the usual priority, even if the wait times out.
 
         Args:
-            timeout: the longest wait, in seconds; None for no limit.
+            timeout: the longest wait for the compiling thread, in seconds; None for no limit.
 
         Returns:
             Whether none of these libraries is left to compile.
@@ -352,7 +352,7 @@ class Loader:
                 self._compilation = None
 
     def _from_cache(self, library: Library) -> None:
-        """Load the library if it is in the cache on disk.
+        """Load the library if the cache on disk has it for the present compiler.
 
         The caller holds the lock, which delays forks during the imports, as in `_make`.
         """

@@ -83,7 +83,7 @@ class _Form(NamedTuple):
     def call(
         self, arrays: tuple[Array, ...], written: int = 1, compiles: bool = True, in_place: bool = False
     ) -> NativeCall | None:
-        """Return the C call for arrays of this layout, the last `written` being results; None if it is not loaded.
+        """Return the C call for arrays of this layout, the last `written` being results; None if `chain` is not loaded.
 
         `compiles`: the `makes` of `Chain.function`; `in_place`: see `CallSite.note`.
         """

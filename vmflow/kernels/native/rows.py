@@ -40,7 +40,7 @@ class Softmax(InC):
             out: memory for the result, or None.
 
         Returns:
-            The result, which is in other memory if `out` does not fit; None if C cannot compute it.
+            The result, in other memory if C cannot write it to `out`; None if C cannot compute it.
         """
         found = self.site.result((array,), out)
         return self._found(array, out) if found is None else found

@@ -143,7 +143,7 @@ class _Layout:
         return _are(self._written, [value for column in written for value in column])
 
     def writes(self, start: int, end: int) -> bool:
-        """Whether the step writes to any byte from address `start` up to `end`."""
+        """Whether the step writes to any byte from address `start` up to `end`; not exact if `ranges` overlap."""
         place = bisect_left(self.ranges, (end, end))
         return place > 0 and self.ranges[place - 1][1] > start
 

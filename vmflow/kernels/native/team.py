@@ -1,4 +1,4 @@
-"""Threads for C kernels: a kernel's call is cut into pieces, which C threads without Python help to compute.
+"""Threads for C kernels: a call is cut into pieces, and helper threads that know nothing of Python take some.
 
 A piece can be small: handing one to a waiting helper thread takes a microsecond, where Python's threads (`intra_op`),
 which have to be woken and need the interpreter's lock, take 25 to 100.  The threads are in team.c; this module turns a

@@ -73,7 +73,7 @@ _QUICKLY: Final[dict[complex, Callable[[Array, Array | None], Array]]] = {
 def _scalar_power(base: Array, exponent: Array, out: Array | None) -> Array:
     if exponent.ndim == 0:
         quick = _QUICKLY.get(exponent.item())
-        # Complex and integer bases take only the function for squares: the others differ from powers of complex
+        # Only floating-point bases take functions other than that for squares: these differ from powers of complex
         # infinities.
         if quick is not None and (base.dtype.kind == "f" or exponent == 2):
             return quick(base, out)

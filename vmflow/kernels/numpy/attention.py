@@ -183,7 +183,7 @@ def backward(
         weights_of: returns the softmaxes of a block, from its index of heads, its rows, and their number of keys.
         operands: query, key and value, with all leading dimensions.
         scale: see `forward`.
-        found: memory for the gradients, that by the mask of the scores' shape; None for an unwanted one.
+        found: memory for the gradients; the one by the mask has the scores' shape; None for an unwanted one.
     """
     query, key, value = operands
     by_query, by_key, by_value, by_mask = found

@@ -160,7 +160,7 @@ def _gradients(sizes: Geometry, wanted: Wanted, native: Convolution | None, dtyp
 
 
 def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any]) -> _Gradients:
-    """Return the `_Gradients` function that computes by columns, for arrays of this dtype.
+    """Return the `_Gradients` function for arrays of this dtype where C does not compute all gradients.
 
     Gradients made of columns are computed together, since each begins by transposing the output's gradient.
     """

@@ -175,7 +175,7 @@ class FusedKernel:
         return tuple(outs) if several else outs[0]
 
     def _run_whole(self, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
-        """Compute a single tile by numpy, without a workspace: dividing that takes longer than allocating results."""
+        """Compute a single tile by numpy, without a workspace: dividing one takes longer than allocating results."""
         values = list(arrays)
         for function, before, operands, after, output in self._recipe:
             out = outs[output] if output >= 0 else None
@@ -189,7 +189,7 @@ class FusedKernel:
         return self._in_c.call(arrays, outs, self._shape)
 
     def placed(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call]:
-        """Return calls for arrays that stay in place: one of C if possible, else numpy's, as one if they are many."""
+        """Return calls for arrays that stay in place: one of C if possible, else numpy's, perhaps as one."""
         native = self.native(arrays, outs)
         if native is not None:
             return [native]
