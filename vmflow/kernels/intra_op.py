@@ -28,11 +28,8 @@ Array: TypeAlias = Any
 
 # The least work in a piece of a kernel that threads share.  Work is counted in additions of two floats from arrays;
 # this many take 100 microseconds.  Measured on two cores: handing a piece to a helper takes 13 to 25 microseconds, and
-# hearing that it is done takes 13; two cores also wait longer for memory than one.  In two pieces 0.25M additions take
-# 1.6 times as long as in one, 0.5M 1.1 times, 1M 0.9 times and 4M 0.65 times as long; 0.25M exponentials, each as long
-# as three to four additions, take 1.0 times, and softmax of as many 0.75 times as long.  On a virtual machine whose
-# idle cores take 54 microseconds to wake, and whose vectors make an exponential as cheap as an addition, 0.25M took
-# 2.0 times as long in two pieces, 1M 1.2 times and 4M 0.65 times: see `vmflow.kernels.numpy.spreading.work`.
+# hearing that it is done takes 13.  In two pieces 0.25M additions take 1.6 times as long as in one, 0.5M 1.1 times, 1M
+# 0.9 times and 4M 0.65 times as long.
 LEAST: Final = 1 << 19
 
 # Pieces of flat arrays begin at multiples of this many elements, so that numpy computes each element in a vector, or in
@@ -119,8 +116,7 @@ class _Pool:
 
     Attributes:
         threads: the most threads of a kernel, including the calling one; 0 until the number is first needed.
-        owner: the ident of the thread whose kernel the helpers work for; None while they are idle.  Like a `TurnLock`,
-            it is set by one assignment before a `try`.
+        owner: the ident of the thread whose kernel the helpers work for; None while they are idle.
         helpers: the number of helper threads.
         inbox: the queue of jobs from which all helpers take.
     """

@@ -6,6 +6,5 @@ They are optional.  Where there is no compiler, or it fails, or VMFLOW_JIT is 0,
 compiles the missing ones.  `functions` finds functions of the libraries made from the ``.c`` files of this folder.
 
 Most callers use `arrays`: `InC`, a C function with its remembered calls, and `NativeCall`, a C function with its
-arguments.  `call_site` remembers calls, and `team` shares their work among threads.  Most other modules call the
-functions of one family.
+arguments.  `call_site` remembers calls, and `team` shares their work among threads.
 """

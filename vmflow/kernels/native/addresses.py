@@ -45,7 +45,7 @@ def alignment(of: np.dtype[Any]) -> int:
 
 
 def is_aligned(array: Array) -> bool:
-    """Whether an array is aligned for C; of complex64, numpy's check is enough for all but the first element."""
+    """Whether an array is aligned for C; complex64 elements behind the first are only checked as numpy requires."""
     return bool(array.flags.aligned) and address(array) % alignment(array.dtype) == 0
 
 

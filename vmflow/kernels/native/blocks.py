@@ -9,7 +9,7 @@ def in_blocks(read: Sequence[str], written: Sequence[str], lines: Sequence[str])
     """Write the C loop over elements `done` to `n` in whole blocks; the caller writes a loop over the last elements.
 
     The loop prefetches if it computes much for each element.  Otherwise the processor prefetches early enough by
-    itself, and explicit prefetching makes an addition in the second cache take 1.3 times as long (Zen 4).
+    itself.
 
     Args:
         read, written: the names of the pointers that are read and written.

@@ -1,10 +1,9 @@
 """`CallSite`: remembers the latest calls of a C function, and repeats them for other arrays.
 
 Finding the function of an op, checking its arrays and finding their addresses takes longer than computing some thousand
-numbers; after a kernel that has filled the caches it takes twice as long.  But most calls differ from the one before
-only in the addresses of the arrays.  So each call site keeps its latest calls.  A C function checks that new arrays
-have the same dtypes, shapes and strides, finds their addresses, and repeats the call.  Compilers call this an inline
-cache (Deutsch and Schiffman, 1984).
+numbers.  But most calls differ from the one before only in the addresses of the arrays.  So each call site keeps its
+latest calls.  A C function checks that new arrays have the same dtypes, shapes and strides, finds their addresses, and
+repeats the call.  Compilers call this an inline cache (Deutsch and Schiffman, 1984).
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Gather(_ByIndex):
         """Gather the elements of `array`; None if C cannot, for instance if an index is negative or too large.
 
         Args:
-            array: the array, of any shape.
+            array: the array, of at least one dimension.
             places: the index: integers, of as many dimensions as `array`.
         """
         values, wrong = np.empty(places.shape, array.dtype), np.zeros((), INDEX)
@@ -136,7 +136,7 @@ class Scatter(_ByIndex):
         Returns False if an index is negative or too large; then other values may have been written.
 
         Args:
-            array: the array to change: contiguous, of any shape.
+            array: the array to change: contiguous, of at least one dimension.
             places: the index: integers, of as many dimensions as `array`.
             values: the values, of the array's dtype and of the shape of `places`.
         """
@@ -155,7 +155,7 @@ class AddRows(_ByIndex):
         """Add the slices to `array`, and return True; False if C cannot or an index is out of range: it adds nothing.
 
         Args:
-            array: the array to change: contiguous, of any shape.
+            array: the array to change: contiguous, of at least one dimension.
             places: the index: integers, of at least one dimension; negative ones count from the end.
             values: the slices: of the array's dtype and shape, but with the shape of `places` in place of the size of
                 dimension `dim`.

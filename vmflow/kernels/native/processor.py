@@ -63,7 +63,5 @@ def streamed_from() -> int:
 
     From half of this number on, streaming stores take 0.8 of the time, but the next reader of the result may then wait
     longer.  The number is limited since a larger cache is that of a whole host, of which a virtual machine has a part.
-    There, results of 48 MiB that no cache holds yet take 0.8 to 0.9 of the time, and results that a cache holds take
-    1.07 times as long.
     """
     return min(last_level_cache(), USUAL_CACHE)

@@ -162,8 +162,7 @@ def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bo
     `adds` and `sums` say whether a vector is added, and whether the left operand's rows are summed up.
 
     Without `sums`, the cut is by columns if there are too few rows, or enough columns and fewer rows than `depth`, as
-    with a linear layer for fewer samples than features: by rows, each thread would read all weights, and an optimizer's
-    threads, each of which changes a part of the weights later, would have to fetch it from other cores' caches.
+    with a linear layer for fewer samples than features: by rows, each thread would read all weights.
     """
     a_row, _, _, b_column, result_row = strides
     threads = get_num_threads()

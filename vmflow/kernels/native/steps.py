@@ -1,8 +1,7 @@
 """Takes an optimizer's step for many parameters in one call of a C function.
 
 A call costs as much as a step of ten thousand elements, and most parameters have fewer.  If no thread is late, each
-changes the same part of a large parameter in every step; matrix products that read the parameters and compute their
-gradients often give the thread the same part, which is then in its core's cache.
+changes the same part of a large parameter in every step.
 """
 
 from __future__ import annotations
@@ -203,7 +202,7 @@ class Step:
         """Change the parameters and the optimizer's state by one step.
 
         Args:
-            own: the values that differ between parameters, one parameter after the other.
+            own: the values that differ between the changed parameters, one parameter after the other.
             settings: the values that all parameters share.
         """
         values = array("d", (*settings, *own))

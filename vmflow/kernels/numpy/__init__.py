@@ -1,4 +1,4 @@
 """The host's kernels, which compute with numpy, or in C where `vmflow.kernels.native` has the same function.
 
-Each module declares the builders of one family of ops; see `vmflow.kernels.choosing`.
+Most modules declare the builders of one family of ops; see `vmflow.kernels.choosing`.
 """

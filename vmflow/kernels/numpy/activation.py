@@ -22,8 +22,8 @@ from .ufuncs import computes
 
 
 def _sigmoid_step(x: Array, out: Array) -> None:
-    # exp may overflow to infinity, whose reciprocal is right.  tanh would not overflow, but would lose small results.
     np.multiply(x, -1, out)  # multiply, and not negative(), see `arithmetic._in_order`
+    # exp may overflow to infinity, whose reciprocal is right.  tanh would not overflow, but would lose small results.
     np.exp(out, out)
     np.add(out, 1, out)
     np.reciprocal(out, out)
@@ -75,7 +75,7 @@ _SIGN: Final = np.array(-(1 << 31), np.int32)
 # The minimum of two arrays takes a third of the time of the minimum of an array and a number.
 _BORDERS: Final = np.full(TILE // 4, _BORDER, np.float32)
 _ZEROS: Final = np.zeros(TILE // 4, np.float32)
-# In gelu and its gradient |x| is limited to 1e5, where the tail is 0; infinity times 0 would be nan.
+# In products with the tail or the density, |x| is limited to 1e5, where both are 0; infinity times 0 would be nan.
 _FAR: Final = 1e5
 _FARTHEST: Final = np.full(TILE // 4, _FAR, np.float32)
 

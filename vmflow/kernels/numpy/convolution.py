@@ -26,7 +26,7 @@ from .columns import Layout, are_kept, memory_for, pieces
 from .half import computes_in, in_single
 
 # From this many filters of a group on, BLAS multiplies columns in 0.4 to 0.9 of C's time; with half as many, in 1 to
-# 1.4 of it (kernels of 3 x 3 on one thread of a Zen 4, with OpenBLAS 0.3.31).
+# 1.4 of it.
 _MANY_FILTERS: Final = 48
 
 
@@ -97,18 +97,14 @@ def _forward(sizes: Geometry, native: Convolution | None) -> Function:
 
 
 def _with_bias(pixels: Array, bias: Array | None) -> Array:
-    """Add the bias, unless it is None, to products (groups, filters of a group, output pixels) in place.
-
-    It is added along whole images, which costs less than during their copy to the result, along other strides.
-    """
+    """Add the bias, unless it is None, to products (groups, filters of a group, output pixels) in place."""
     return pixels if bias is None else np.add(pixels, bias.reshape(*pixels.shape[:2], 1), pixels)
 
 
 def _turned(sizes: Geometry) -> Geometry | None:
     """Return the convolution of the output's gradient that computes the gradient by the input; None if it costs more.
 
-    None also if the stride is not 1, or a padding would be negative.  The other way makes columns and adds them up,
-    which costs more than copying as many.
+    None also if the stride is not 1, or a padding would be negative.
     """
     if set(sizes.stride) != {1} or sizes.filters * prod(sizes.size) > 1.5 * sizes.channels * prod(sizes.output):
         return None
@@ -191,7 +187,7 @@ def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any])
                 by_input[piece] = layout.from_columns(np.matmul(matrix, pixels, steps))
             if wanted[1]:
                 taps = layout.columns(array[piece], taps) if columns is None else columns
-                # In this order BLAS is faster than with the pixels first: 0.6 against 0.9 ms for 144 taps, 32 filters.
+                # In this order BLAS is faster than with the pixels first.
                 by_weight += np.matmul(taps, pixels.swapaxes(1, 2))
             if wanted[2]:
                 by_bias += sums.of_rows(pixels.reshape(sizes.filters, -1)).reshape(by_bias.shape)

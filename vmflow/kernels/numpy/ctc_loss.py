@@ -1,4 +1,4 @@
-"""CTC loss: minus the logarithm of the likelihood of a sequence, summed over all its alignments in time.
+"""CTC loss: minus the log-likelihood of a sequence; its likelihood is the sum over all its alignments in time.
 
 The states of an alignment are the target's n classes with blanks before, between and behind them: 2 n + 1 states.
 """
