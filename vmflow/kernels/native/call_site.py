@@ -44,7 +44,7 @@ class CallSite:
         self._noted = 0
 
     def again(self, arrays: tuple[Array, ...]) -> bool:
-        """Repeat a remembered call for other arrays; returns False if none of the remembered calls can take them.
+        """Repeat a remembered call for other arrays; returns False if none of this generation's calls can take them.
 
         Args:
             arrays: the arrays, of any types and dtypes; the written ones come last.

@@ -146,7 +146,7 @@ class Loader:
     def request(self, source: str, make: bool = True, apart: bool = False) -> Library | None:
         """Return the library of a C source, and, if `make`, have it compiled if it is not cached.
 
-        None in the mode "off", and, if `make`, once it could not be compiled.  Only in the mode "wait" this waits for
+        None in the mode "off", and if it was to be compiled and could not be.  Only in the mode "wait" this waits for
         the compiler; otherwise the library may be loaded later.
 
         Args:
