@@ -38,7 +38,7 @@ class Moment:
 
     Attributes:
         step: the step of the execution order.
-        nbytes: the bytes alive at this step, those of ending buffers included; shared memory counts once.
+        nbytes: the bytes alive at this step, as for `lower_bound`; those of ending buffers are included.
         begin: the ids of the buffers that are needed from this step on.
         end: the ids of the buffers that are needed at this step for the last time.
     """
@@ -62,9 +62,6 @@ class Op:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     may_share: tuple[tuple[int, int], ...] = ()
-
-
-# A buffer becomes one block with the buffers that take over its memory later.
 
 
 @attrs.frozen
@@ -148,14 +145,14 @@ def _chain(buffer: Buffer, heirs: Mapping[int, Buffer]) -> Iterator[Buffer]:
 
 
 def lower_bound(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> int:
-    """The most bytes alive at one step; no layout needs less.
+    """The most bytes alive at one step; no layout with this alignment needs less.
 
     Args:
         buffers: the buffers of the layout.  Buffers that share memory count once, with the largest size.
-        alignment: the alignment of each buffer, in bytes.
+        alignment: sizes are rounded up to multiples of this number of bytes.
 
     Raises:
-        ValueError: for invalid buffers; see `plan`.
+        ValueError: for invalid buffers or an alignment below 1; see `plan`.
     """
     return peak_of(blocks_of(buffers, alignment))
 
@@ -165,10 +162,10 @@ def timeline(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> list[Mome
 
     Args:
         buffers: as for `plan`.
-        alignment: the alignment of each buffer, in bytes.
+        alignment: sizes are rounded up to multiples of this number of bytes.
 
     Raises:
-        ValueError: for invalid buffers; see `plan`.
+        ValueError: for invalid buffers or an alignment below 1; see `plan`.
     """
     known = sorted(buffers, key=lambda buffer: buffer.id)
     begin: dict[int, list[int]] = {}
@@ -221,7 +218,8 @@ def lifetimes(
         are left out.
 
     Raises:
-        ValueError: for a buffer of unknown size, one that two ops produce or that is read before it is produced.
+        ValueError: for a result of unknown size that is not pinned, a buffer that two ops produce, or one that its
+            producer or an earlier op reads.
     """
     producers = producers_of(ops)
     last = _last_uses(ops, producers, last_uses)

@@ -50,7 +50,8 @@ def load_graph(folder: str | os.PathLike[str], map_location: Any = None) -> Load
     Raises:
         TypeError: if `folder` is no path, or `map_location` no device.
         ValueError: if the folder is damaged or has another version of the format; names the file, and the place in it
-            or the tensor.  If `map_location` is given for a graph that runs on several devices besides the CPU.
+            or the tensor.  If `map_location` is an unknown device, or is given for a graph that runs on several devices
+            besides the CPU.
         DeviceUnavailable: if the graph runs on a device that is not here.
         OSError: if the folder cannot be read.
         ImportError: if the package safetensors is not installed.
@@ -258,6 +259,7 @@ class LoadedGraph:
         Raises:
             ValueError: if no saved form takes such arguments.
             SessionClosed: if the session in which it was loaded has been closed.
+            VirtualMachineClosed: if the virtual machine is closed.
             RuntimeError: while a graph is being built in this context.
         """
         mode = MODE.get()
@@ -271,10 +273,10 @@ class LoadedGraph:
         return form.call(blobs_of(tensors), (), mode)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the graph op by op, by instructions of the virtual machine: slower, with the same results to the bit.
+        """Call the graph op by op, by instructions of the virtual machine: slower, with the same results.
 
         Raises:
-            ValueError, SessionClosed, RuntimeError: as for a call.
+            ValueError, SessionClosed, VirtualMachineClosed, RuntimeError: as for a call.
         """
         form, tensors = self._form(args, kwargs)
         form.require_open()

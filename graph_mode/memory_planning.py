@@ -1,11 +1,11 @@
-"""Chooses the offsets of a compiled graph's buffers in memory, from their lifetimes.  Nothing here runs or allocates.
+"""Chooses the offsets of a compiled graph's buffers in memory, from their lifetimes.
 
 A graph runs in a fixed order, so that the first and the last step that need each buffer are known beforehand.  Buffers
-that are never needed at the same step may share memory.  Finding the smallest memory is hard (NP-complete), but a
-greedy placement is mostly within some percent of it.  So `plan` tries several: buffers are placed one by one, sorted by
-size, lifetime, size x lifetime, first or last step, or the most bytes alive during their lifetime, each into the first
-or the smallest gap that is free for its whole lifetime.  The smallest layout wins.  If it is larger than the most bytes
-alive at one step, the lower bound, a local search changes the order for a limited number of steps.
+that are never needed at the same step may share memory.  Finding the smallest memory is hard (NP-complete).  So `plan`
+tries several greedy placements: buffers are placed one by one, sorted by size, lifetime, size x lifetime, first or last
+step, or the most bytes alive during their lifetime, each into the first or the smallest gap that is free for its whole
+lifetime.  The smallest layout wins.  If it is larger than the most bytes alive at one step, the lower bound, a local
+search tries a limited number of other orders.
 
 Guarantees:
 
@@ -13,11 +13,10 @@ Guarantees:
   `check` verifies that for any layout.
 - Offsets and the total are multiples of the alignment.  The total is at least `lower_bound`, and at most the sum of
   all rounded sizes.  More search steps never make the total larger.
-- The same buffers give the same layout, in any sequence: no clock, no hash order, and the search is seeded.
-- The work is bounded, also for very many buffers; see `plan`.
+- The same buffers give the same layout, in any sequence, if the other arguments are equal.
 
-Before `plan`, `execution_order` reorders ops to lower the peak of the bytes alive; `choose_in_place` lets outputs of an
-op take over the memory of inputs that the op reads last; and `lifetimes` makes buffers of the ordered ops.
+Before `plan`, `execution_order` orders the ops, `choose_in_place` lets outputs of an op take over the memory of inputs
+that the op reads last, and `lifetimes` makes buffers of the ordered ops.
 """
 
 from __future__ import annotations
@@ -89,9 +88,8 @@ def plan(
 ) -> Layout:
     """Find a place for each buffer, so that those needed at the same step do not overlap.
 
-    With the default arguments this takes at most some tens of milliseconds for a hundred buffers, and about a second
-    for thousands.  Placing very many buffers would take too long: then only the largest are placed in the strategy's
-    order, with the others above them in the order of their steps, and the search takes fewer steps.
+    Placing very many buffers would take too long: then only the largest are placed in the strategy's order, with the
+    others above them in the order of their steps, and the search tries fewer orders.
 
     Args:
         buffers: in any sequence.
@@ -133,14 +131,14 @@ def check(layout: Layout, buffers: Iterable[Buffer], alignment: int = ALIGNMENT)
     """Check that a layout can be used for these buffers.
 
     Args:
-        layout: from `plan`, or from anywhere else.
+        layout: the layout.
         buffers: all buffers of the layout.  Buffers that share memory occupy as much as the largest of them.
-        alignment: the alignment of the offsets and of the sizes, in bytes.
+        alignment: offsets must be multiples of this number of bytes, and sizes are rounded up to multiples of it.
 
     Raises:
         BadLayout: if two buffers needed at the same step overlap, or one is missing, unknown, not at the offset of the
             one whose memory it shares, not aligned or out of bounds.
-        ValueError: for invalid buffers; see `plan`.
+        ValueError: for invalid buffers or an alignment below 1; see `plan`.
     """
     blocks = blocks_of(buffers, alignment)
     missing = layout.offsets.keys() ^ {name for block in blocks for name in block.ids}
@@ -248,7 +246,7 @@ class _Parts:
 
 
 def _parted(blocks: Sequence[Block], visits: int) -> _Parts:
-    """Select the largest blocks, as many as can be placed with about `visits` looks at placed blocks."""
+    """Select the largest blocks, as many as about `visits` looks at placed blocks suffice for; place the others."""
     by_size = sorted(range(len(blocks)), key=lambda index: -blocks[index].size)
     at_most = int((2 * visits) ** 0.5)
     small = sorted(by_size[at_most:])
@@ -261,7 +259,6 @@ def _place(name: str, blocks: Sequence[Block], parts: _Parts) -> _Placement:
     ranking, smallest_gap = _ORDERED[name]
     ranks = ranking(blocks)
     offsets = _insert(blocks, sorted(parts.large, key=lambda index: (ranks[index], index)), smallest_gap)
-    # The small blocks lie above the large ones, in a region of their own.
     floor = max(offsets[index] + blocks[index].size for index in parts.large)
     for index in parts.small:
         offsets[index] = floor + parts.offsets[index]
@@ -269,16 +266,16 @@ def _place(name: str, blocks: Sequence[Block], parts: _Parts) -> _Placement:
 
 
 def _insert(blocks: Sequence[Block], order: Iterable[int], smallest_gap: bool, limit: int | None = None) -> list[int]:
-    """Place the blocks in this order, each between the placed blocks that live at the same time, or above them.
+    """Place the blocks in this order, each in a gap among the placed blocks that live at the same time, or above them.
 
     Args:
         blocks: all blocks.
         order: indices of the blocks to place.
         smallest_gap: whether to take the smallest gap that is large enough, instead of the lowest.
-        limit: in bytes; stop if a block would end above it.
+        limit: the most bytes that the layout may need; None for no limit.
 
     Returns:
-        The offsets by index, 0 for blocks that are not in the order; empty if the limit was passed.
+        The offsets by index, 0 for blocks that are not in the order; empty if a block would end above the limit.
     """
     offsets = [0] * len(blocks)
     # (offset, end, first step, last step), sorted by offset.
@@ -402,9 +399,9 @@ def _by_area(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
 
 
 def _by_peak(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
-    """Return sort keys that put blocks first during whose lifetime most bytes are alive; of equal ones, the largest."""
+    """Return sort keys: first blocks with the most bytes alive during their lifetime; of equals, the largest."""
     steps, live = pressure_of(blocks)
-    # Row k has, for each entry of `live`, the maximum of 2**k entries from it on; two such spans cover any range.
+    # Row k has the maxima of all 2**k successive entries of `live`; two such spans cover any range.
     rows = [live]
     while 2 * (width := 1 << (len(rows) - 1)) <= len(live):
         rows.append(list(map(max, rows[-1], rows[-1][width:])))
@@ -465,7 +462,7 @@ def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, 
 
 
 def _changed(order: list[int], blocks: Sequence[Block], offsets: list[int], top: int, random: Random) -> list[int]:
-    """Return the order, changed at random: a block that ends at `top` comes earlier, or others alive with it move."""
+    """Return the order, changed at random: a block that ends at `top` comes earlier, or blocks alive with it move."""
     changed = list(order)
     at = random.choice([at for at, index in enumerate(order) if offsets[index] + blocks[index].size == top])
     if random.random() < 0.5:

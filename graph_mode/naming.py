@@ -20,7 +20,7 @@ Paths = dict[Any, str]
 
 
 def add_module(module: Module, path: str, names: Names, paths: Paths) -> None:
-    """Name a module, its submodules and their tensors, except those that have names.
+    """Name a module and its submodules, unless they have names, and their tensors; see `add_tensor`.
 
     Args:
         module: a module of the graph.
@@ -35,16 +35,16 @@ def add_module(module: Module, path: str, names: Names, paths: Paths) -> None:
 
 
 def add_tensor(tensor: Tensor, name: str, names: Names) -> None:
-    """Name a tensor, unless it has a name or its blob has `strides`."""
+    """Name a tensor, unless a tensor of its storage has a name or its blob has `strides`."""
     blob = blob_of(tensor)
     if blob.strides is None:
         names.setdefault(blob.storage, (name, tensor))
 
 
 def name_running_module(path: ModulePath | None, names: Names, paths: Paths) -> None:
-    """Name the module whose forward is running, and its tensors without names, unless the module has a name.
+    """Name the module whose forward is running and its callers, unless they have names, each with `add_module`.
 
-    A module that no known module contains is named by its class, as a child of its caller.
+    A module that no named module contains is named by its class and a number, as a child of its caller, if any.
     """
     if path is None:
         return
@@ -66,8 +66,8 @@ def name_running_module(path: ModulePath | None, names: Names, paths: Paths) -> 
 def surroundings(function: Callable[..., Any]) -> Iterator[tuple[str, Module | Tensor]]:
     """The modules and tensors that a function may use from its surroundings, with their names there.
 
-    They are looked up in its closure, in the globals that it names, in the object whose method it is, and in dicts,
-    lists and tuples there.
+    They are looked up in its closure, in the globals that it names, in the object whose method it is, and in the items
+    of dicts, lists and tuples there.
     """
     owner = getattr(function, "__self__", None)
     if isinstance(owner, Module):

@@ -57,9 +57,10 @@ def _fit_attributes(form: Form, attributes: Any, rank: int) -> bool:
 
 
 def fits(value: Any, declared: Any, rank: int) -> bool:
-    """Whether a value is of a type: bool, int, float, str, None, a class, or tuples, unions and literals of such.
+    """Whether a value is of a type: Any, a class, an annotated int, or tuples, unions and (for strings) literals.
 
-    An integer has 64 bits, and counts as a float; a bool counts as neither.  A `Size` counts as a tuple.
+    An int has 64 bits, and counts as a float; a bool counts as neither.  A `Size` counts as a tuple.  No other value
+    of a subclass fits.
 
     Args:
         value: the value of an attribute.

@@ -33,8 +33,8 @@ class PlanMemory:
         tell: see `GraphRuntime`.
 
     Attributes:
-        tensors: the memory, by ("arena", task, 0) and ("register", id, slot); on a CUDA device also the constants, by
-            ("constant", buffer, 0).
+        tensors: the memory that is not empty, by ("arena", task, 0) and ("register", id, slot); on a CUDA device also
+            the constants, by ("constant", buffer, 0).
     """
 
     def __init__(self, job: Job, plan: Plan, tell: Callable[[str], None] | None) -> None:
@@ -65,7 +65,7 @@ class PlanMemory:
             self.tensors[kind, number, slot] = empty(nbytes, dtype=dtypes.uint8, device=device)
 
     def unsettled(self) -> list[Storage]:
-        """All storages of the memory, for which a launch has to wait; none if all are known to be allocated."""
+        """All storages of the memory, for which a launch has to wait; none once an earlier call found all allocated."""
         if self._settled:
             return []
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]

@@ -4,7 +4,7 @@ The arrays of all operands are known beforehand, except for variables, whose ten
 runs, and for each launch's arguments and results.  So a run is a loop over ``kernel(*arrays, out)``.
 
 Large arguments may be read, and large results computed, in the caller's memory: then the calls of the ops that use them
-are prepared for each launch, which takes far less time than copying.
+are prepared for each launch.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Program:
             ProgramError: for the first op that fails; later ops do not run.
             ReplayFailed: if a replay fails, and no single op is known to have failed.
             Torn: if a variable holds no value, since an earlier writer has failed.
-            Exception: for example, if the launch's arguments do not fit; then no op runs.
+            Exception: any other error, for example if the launch's arguments do not fit.
         """
         self._bind(launch)
         self.launch, self.micro = launch, micro

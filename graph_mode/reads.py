@@ -73,8 +73,8 @@ class Reads:
 
     Attributes:
         owners: by id, the objects whose attributes were read.
-        values: by the id of an object and the name of its attribute, the value at the first read.
-        of_classes: the same of attributes that the objects do not have themselves, by class and name.
+        values: by the id of an object and the name of its attribute, the `own_value` at the first read.
+        of_classes: the `class_value` of attributes that the objects do not have themselves, by class and name.
     """
 
     def __init__(self, unseen: frozenset[str]) -> None:
@@ -102,7 +102,10 @@ _recording: Final[list[Reads]] = []
 
 @contextmanager
 def recorded(reads: Reads, *kinds: type) -> Iterator[None]:
-    """A block in which this thread's reads of attributes of modules, and of objects of `kinds`, are recorded."""
+    """A block in which reads of attributes of modules, and of objects of `kinds`, are recorded; see `Reads.note`.
+
+    Names that begin with two underscores are left out; `kinds` of a block within another one are ignored.
+    """
 
     def __getattribute__(self: Any, name: str) -> Any:
         if not name.startswith("__"):

@@ -6,8 +6,7 @@ acts may be issued.  The actors (see `graph_mode.actors`) have no thread of thei
 the actors' decisions, one thread at a time.
 
 No thread waits for a runtime's lock.  A thread leaves its event in a queue and handles all events, unless another
-thread is doing so; that thread looks at the queue again before it stops.  So events may come from anywhere: from a
-worker, a device's thread, a destructor.
+thread is doing so; that thread looks at the queue again before it stops.
 
 A plan of a single task, the common case, needs no actors: its launches run in the order of the task's stream.  Calls,
 results and failures are as for other plans; with `GraphConfig.actors` the single task has an actor, too.
@@ -243,7 +242,10 @@ class GraphRuntime:
             self.machine.issue_from_within(Instruction(single.stream, act, (), (), single.cost))
 
     def close(self) -> None:
-        """Launch nothing more; earlier launches still run.  May be called from anywhere, also by destructors."""
+        """Launch nothing more, and release the memory when earlier launches have ended.
+
+        May be called from anywhere, also by destructors.
+        """
         self._refuse()
         if not self._open:
             self._pump()

@@ -2,13 +2,13 @@
 
 A saved graph is a folder:
 
-    manifest.json       the version, the name and settings of the graph, and its forms: for each the structure of
-                        arguments and results, and the names of the tensors of its variables and constants
+    manifest.json       the version, the name and settings of the graph, its random generators, and its forms: for each
+                        the structure of arguments and results, and the names of the tensors of variables and constants
     job_0.json ...      the job of each form, as recorded; loading runs the passes again
     tensors.safetensors variables by their names, and constants
 
-A form is the result of building for one kind of arguments; with `with_dynamic_input_shape` there may be several.  For
-each kind, the form for the present state, if any, is saved; the forms share their variables.
+With `with_dynamic_input_shape` there may be several forms.  For each kind of arguments, the form for the present state,
+if any, is saved; the forms share their variables.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def save_graph(
     Raises:
         RuntimeError: if the graph has not been built, makes updates, as optimizers do, adds gradients to parameters, or
             takes batches of a loader.
-        TypeError: if an argument or a setting cannot be written as data; names it.
+        TypeError: if an argument, a result, a setting or an op cannot be written as data; names it.
         FileExistsError: if something else is at that path, except for an empty folder.
         OSError: if the folder cannot be written; the old content stays.
         ImportError: if the package safetensors is not installed.

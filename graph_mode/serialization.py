@@ -2,7 +2,7 @@
 
 Reading checks the text: operands lie within their buffers, and ops are known and take such operands, so that a file can
 make a job wrong but not dangerous.  Two parts are left out: the values of constants, which belong into a file for
-arrays, and the kernels of updates, without which a job can be inspected but not run.
+arrays, and the kernels of updates: a job with updates can then be inspected but not run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 JOB_VERSION: Final = 2
 PLAN_VERSION: Final = 2
 
-# The most slots of a register, and the most micro-batches.
+# The most slots of a plan's register, and the most micro-batches of a plan.
 _MOST_SLOTS: Final = 1 << 16
 
 _JOB: Final = "vmflow.job"
@@ -86,21 +86,12 @@ def job_from_json(kind: type[Job], text: str, constants: Mapping[int, Array] | N
 
 
 def plan_to_json(plan: Plan, indent: int | None = None) -> str:
-    """The JSON text of a plan.
-
-    Args:
-        plan: the plan.
-        indent: spaces by which to indent; None for one line.
-    """
+    """The JSON text of a plan, indented by `indent` spaces; None for one line."""
     return written(_PLAN, PLAN_VERSION, to_json(plan, type(plan)), indent)
 
 
 def plan_from_json(kind: type[Plan], text: str) -> Plan:
-    """The plan from a text of `plan_to_json`.
-
-    Args:
-        kind: the class `Plan`.
-        text: the JSON.
+    """The plan from a text of `plan_to_json`; `kind` is the class `Plan`.
 
     Raises:
         ValueError: if the text is damaged or of another version of the format, or the plan could not run; names the
@@ -167,7 +158,7 @@ def _check_buffers(job: Job) -> None:
 
 
 def _check_operand(job: Job, operand: Operand, place: str) -> None:
-    """Raise ValueError unless an operand lies in its buffer."""
+    """Raise ValueError unless an operand lies in its buffer, and fits the buffer's device and dtype."""
     buffer = job.buffers.get(operand.buffer)
     if buffer is None:
         raise refused(f"{place}.buffer", f"the job has no buffer {operand.buffer}")

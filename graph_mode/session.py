@@ -35,7 +35,7 @@ class Closeable(Protocol):
 
 
 class SessionClosed(RuntimeError):
-    """Raised by a call or build of a graph if the build belongs to a session that has been closed.
+    """Raised by calls of a graph that was built in a session that has been closed, and by other uses of that session.
 
     Example:
         >>> graph = flow.nn.Graph.trace(lambda x: x + 1)

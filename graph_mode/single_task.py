@@ -46,12 +46,7 @@ class SingleTask:
         self._program: Program | None = None
 
     def act(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Run the program for a launch, and end the launch.
-
-        Args:
-            runtime: the task's runtime.
-            launch: the launch to run.
-        """
+        """Run the program for a launch, and end the launch."""
         try:
             self.run(runtime, launch)
         finally:

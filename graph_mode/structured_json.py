@@ -107,8 +107,6 @@ def to_json(value: Any, declared: Any, skip: tuple[str, ...] = ()) -> Any:
     """The JSON of a value of the type `declared`.
 
     Args:
-        value: the value.
-        declared: its type.
         skip: fields of attrs classes that are left out, also within the value.
 
     Raises:
@@ -150,8 +148,6 @@ def from_json(value: Any, declared: Any, place: str, skip: tuple[str, ...] = ())
     """The value of the type `declared` from its JSON.
 
     Args:
-        value: the JSON.
-        declared: the type.
         place: the place of the JSON, for errors.
         skip: fields of attrs classes that are left at their defaults, also within the value.
 
@@ -297,7 +293,7 @@ def encode(value: Any) -> Any:
     """The JSON of a value, with its type.
 
     Raises:
-        TypeError: if values of its type have no JSON.
+        TypeError: if the value, or a part of it, has a type without JSON.
     """
     kind = type(value)
     if value is None or kind in (bool, str):
@@ -465,7 +461,7 @@ def _class_name(kind: type) -> str:
 
 
 def _class(name: Any, place: str) -> Any:
-    """The class of vmflow with this name; ValueError if its module is not loaded: names in files import nothing."""
+    """The loaded class of vmflow with this name; ValueError if there is none: names in files import nothing."""
     module, _, attribute = _present_name(name).rpartition(".") if type(name) is str else ("", "", "")
     kind = getattr(sys.modules.get(module), attribute, None) if _is_ours(module) else None
     if not isinstance(kind, type) or kind.__module__ != module:

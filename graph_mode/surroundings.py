@@ -144,7 +144,7 @@ class Gradient:
 
 
 def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
-    """The places from which these functions, and functions of their Python modules that they use, take variable values.
+    """The places from which these functions, and functions of their modules that they use, take values that may change.
 
     Args:
         functions: functions and methods; other objects are ignored.
@@ -194,7 +194,7 @@ def _opened(called: Any) -> tuple[Any, Any]:
 
 
 def _is_fixed(value: Any) -> bool:
-    """Whether the value counts as unchangeable: modules, classes, built-in functions, and functions of vmflow."""
+    """Whether the value counts as fixed: modules, classes, functions and descriptors made in C, functions of vmflow."""
     functions = _functions_in(value)
     if functions:
         return all([str(function.__module__).startswith("vmflow.") for function in functions])
@@ -202,7 +202,7 @@ def _is_fixed(value: Any) -> bool:
 
 
 def _functions_in(value: Any) -> list[FunctionType]:
-    """Return the Python functions that a value of a class's namespace calls: itself, or those within a descriptor."""
+    """Return the Python functions of a value: itself, or those within a (cached) property, a static or class method."""
     if isinstance(value, property):
         within = [value.fget, value.fset, value.fdel]
     elif isinstance(value, (staticmethod, classmethod)):
@@ -225,7 +225,7 @@ def _key(place: Cell | Global | Member | ClassMember) -> tuple[int, str]:
 
 
 def _members_of_classes(function: FunctionType, kinds: list[type]) -> Iterator[ClassMember]:
-    """The attributes that the function's code names, of these classes, and of classes that are such attributes."""
+    """The changeable attributes that the function's code names, of these classes and of classes among attributes."""
     names = _names(function.__code__, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"))
     waiting = list(dict.fromkeys(kinds))
     seen = set(waiting)

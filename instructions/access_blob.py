@@ -20,7 +20,7 @@ class AccessBlobByCallback(InstructionPolicy):
         blob: the blob whose array is passed.
         callback: called on the instruction's stream, in order with other accesses; the array is valid only during the
             call.  Not called if the storage holds a failure, unless the callback is to write the whole storage.
-        modifier: "const" if the callback reads the array, "mut" if it writes.
+        modifier: "const" if the callback reads the array, "mut" if it writes; another value raises ValueError.
     """
 
     __slots__ = ("blob", "callback", "modifier", "prepares")

@@ -38,7 +38,7 @@ class TensorMeta:
     So metas are compared by identity, and caches have them as keys.
 
     Attributes:
-        sizes: the shape as a plain tuple: its items, and the whole by numpy, are read in a third of a `Size`'s time.
+        sizes: the shape as a plain tuple, which is read faster than a `Size`.
         strides: the strides of a C-contiguous tensor of this shape, in elements.
         differentiable: whether the dtype has gradients: a floating-point or complex one.
         is_complex: whether the dtype is complex.
@@ -89,7 +89,7 @@ class MetaTable:
         metas: the metas by their keys, tuples of properties; read without the lock.
 
     Args:
-        limit: the number of metas beyond which those that no other object refers to are dropped.
+        limit: the number of metas at which those that no other object refers to are dropped; it grows if many remain.
     """
 
     def __init__(self, limit: int) -> None:
@@ -162,9 +162,9 @@ class Storage:
     Attributes:
         array: the memory as one C-contiguous array, None until the memory is allocated and after release.
         allocation: the allocator's block that holds the memory; None if no allocator owns the memory.
-        machine: the virtual machine that orders the accesses, None before the first access.
+        machine: the virtual machine that orders the accesses; may be None before the first access.
         stream: the stream that used the storage last, in program order, among the streams of one device: the device
-            that used the storage first, mostly the storage's own.  None before the first use.
+            that used the storage first, mostly the storage's own.  May be None before the first use.
         writer: the last instruction issued to write the storage, for which readers wait; it may have ended.  Or None.
         failure: the failure of the instruction that should have written the storage, which now holds no data; or None.
         fault: a failure that a device found after it had been given the writing instruction; or None.  Instructions

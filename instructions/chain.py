@@ -1,4 +1,4 @@
-"""`Chain`: one instruction for consecutive elementwise ops on large arrays; all but the first read earlier results."""
+"""`Chain`: one instruction for consecutive elementwise ops; each but the first reads a result of an earlier one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ChainKernel: TypeAlias = "Callable[[Sequence[Chainable], Sequence[int]], Callabl
 
 
 # An elementwise call that waits for further calls to be fused with takes some tens of microseconds longer.  After
-# `_PATIENCE` calls of an op that waited and found no successor, the next `_PAUSE` calls do not wait, and then one does;
+# `_PATIENCE` calls in a row that waited and found no successor, the next `_PAUSE` calls do not wait, and then one does;
 # if that call finds no successor either, the next pause is twice as long, up to `_LONGEST_PAUSE`.
 _PATIENCE: Final = 4
 _PAUSE: Final = 16
@@ -71,7 +71,7 @@ class Step:
 
 
 # The limits of one chain: calls, and the sum of their estimated nanoseconds.  Before all calls of a chain have been
-# computed, none is reported as done and nothing else runs on the stream; a chain takes a fraction of the sum.
+# computed, none is reported as done and nothing else runs on the stream.
 LONGEST: Final = 16
 MOST_WORK: Final = 50_000_000
 
@@ -137,8 +137,8 @@ class Chainable(InstructionPolicy):
         inputs: the blobs that the op reads.
         output: the blob that the op writes.
         scalars: Python numbers passed to the kernel after the arrays.
-        step: the `Step` of a call that may be a member of a `Chain`, because it is elementwise, cannot fail, is large
-            and makes one new array.  None otherwise.
+        step: the `Step` of a call that may be a member of a `Chain`, because it is elementwise, cannot fail, makes one
+            new array and, on the CPU, is large.  None otherwise.
     """
 
     __slots__ = ("inputs", "output", "scalars", "step")
@@ -171,8 +171,7 @@ def _call_of(instruction: Instruction) -> Chainable:
 class Chain(FuseInstructionPolicy):
     """Compute consecutive elementwise ops in one pass over the memory, as one instruction.
 
-    Made by the engine.  The ops run one by one if no kernel computes them together, which may become known only when
-    the chain runs.
+    The ops run one by one if no kernel computes them together, which may become known only when the chain runs.
 
     Args:
         members: the instructions of the ops; `Links.take` has accepted all but the first.

@@ -59,7 +59,7 @@ class Failure:
     def at(self, place: Place) -> Failure:
         """Return the failure of one instruction that is dropped with others; `place` is its origin.
 
-        This is the failure itself if its exception, of no class in `_OURS`, is to be raised without notes.
+        If the class of the exception is not in `_OURS`, this failure itself is returned, and `place` is ignored.
         """
         return Failure(self.error, dropped=True, place=place) if type(self.error) in _OURS else self
 
@@ -132,8 +132,8 @@ def _lines(trace: TracebackType | None) -> TracebackType | None:
     """Return a copy of a traceback that keeps no locals alive.
 
     A real frame keeps its locals, such as arrays, and its callers: the driver, the instruction and its operands,
-    including this failure.  These would not be freed before a garbage collection.  The lines of functions that are
-    still running, which come first, are left out: they are the driver's.
+    including this failure.  These would not be freed before a garbage collection.  The first lines are left out as long
+    as their functions are still running: they are the driver's.  The last line stays in any case.
     """
     while trace is not None and trace.tb_next is not None and _is_running(trace):
         trace = trace.tb_next
@@ -207,9 +207,7 @@ _STAND: Final = bytes([opmap["NOP"], 0])
 def _position(code: bytes, lines: int) -> bytes:
     """Return an entry of `co_linetable`: the bytecode `code` stands `lines` lines after the previous entry's line.
 
-    The first entry counts from the function's first line.  The format is that of CPython's ``Objects/locations.md``: a
-    byte for the kind of entry, 13 for a line without columns, and the number of code units; then the signed number of
-    lines in groups of six bits.
+    The first entry counts from the function's first line.  The format is that of CPython's ``Objects/locations.md``.
     """
     entry = bytearray([0x80 | 13 << 3 | len(code) // 2 - 1])
     rest = lines << 1 if lines >= 0 else -lines << 1 | 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def share_common_subexpressions(job: Job, settings: Settings) -> Job:
-    """Leave out each op that repeats an earlier op on the same versions of the same buffers.
+    """Leave out each op that repeats an earlier op of its phase and stage on the same versions of the same buffers.
 
     Equal small constants become one.  Random ops stay, and so do ops that write into given memory or whose results are
     written again.  Ops without operands stay if their results are large: keeping one costs more than making it again.
@@ -69,7 +69,7 @@ def _equal_constants(job: Job, flow: Flow) -> dict[int, int]:
 
 
 def _key(op: JobOp, versions: tuple[Version, ...]) -> Hashable:
-    """A key that is equal for ops that compute the same bits on the same device, in the same phase and stage."""
+    """A key that is equal only for ops that compute the same bits on the same device, in the same phase and stage."""
     inputs = tuple(
         [
             (

@@ -1,8 +1,7 @@
 """`Flow`: the positions of the ops that write and read each buffer of a job, for the passes.
 
 An op *writes* a buffer if one of its results lies in the buffer.  An op *reads* a buffer if it needs the buffer's
-previous content: an operand lies there, or a result that covers only a part of the buffer or is updated; see
-`JobOp.reads`.
+previous content: an operand lies there, or a result that has strides or is updated; see `JobOp.reads`.
 
 The content of a buffer between two writes is a *version*: version 0 is the content before the first op, and the n-th op
 that writes the buffer makes version n.  So version 1 of an argument or a variable is the value that is fed.
@@ -96,7 +95,7 @@ def dependences(ops: list[JobOp] | tuple[JobOp, ...]) -> list[tuple[int, int]]:
 
 
 def check_same_flow(before: Job, after: Job) -> None:
-    """Check that `after` has the ops of `before`, in any order, and that each op finds the same versions in both jobs.
+    """Check that `after` has the same op objects as `before`, in any order, and each finds the same versions in both.
 
     Raises:
         ValueError: if an op is missing or new; or if an op finds another version, with the op's name.
@@ -116,7 +115,7 @@ def check_same_flow(before: Job, after: Job) -> None:
 
 
 def is_random(op: JobOp) -> bool:
-    """Whether the op gives other results at each launch."""
+    """Whether the op draws random numbers."""
     return any([isinstance(scalar, Drawn) for scalar in op.scalars])
 
 

@@ -1,8 +1,7 @@
 """Fuse connected elementwise ops into single `fused` ops.
 
-The ops of a group move down to the place of the group's last op.  So a group ends where an op outside needs its results
-or changes its operands, and where waiting for the last op would keep more memory than fusing saves.  Nothing is
-computed twice.
+The ops of a group move down to the place of the group's last op.  So a group ends where an op outside uses its results
+or changes its operands, and where waiting for the last op would keep more memory than fusing saves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fuse the updates of several optimizers, or other ops that change many tensors together, into one op.
 
 An update happens whole or not at all; fused steps of two optimizers succeed or fail together.  Each update moves down
-to the place of its group's last update, but not past an op that reads its results or writes its operands, and not where
+to the place of its group's last update, but not past an op that uses its results or writes its operands, and not where
 a gradient would be kept longer.
 """
 
@@ -59,7 +59,7 @@ def _may_join(job: Job, group: list[int], position: int, last_use: dict[int, int
 
 
 def _disturbs(job: Job, group: list[int], op: JobOp) -> bool:
-    """Whether a group of updates has to run before `op`, which reads the updates' results or writes their operands."""
+    """Whether a group of updates has to run before `op`, which uses the updates' results or writes their operands."""
     members = [job.ops[position] for position in group]
     written = {buffer for member in members for buffer in member.writes()}
     read = {buffer for member in members for buffer in member.reads()}

@@ -1,10 +1,10 @@
-"""Leave out ops that change nothing: copies, casts there and back, double negation, arithmetic with 1 and 0.
+"""Leave out ops that change nothing: copies, double negation; of real numbers, casts there and back, and * 1 or + 0.
 
 Readers of such an op's result read the op's source instead, as long as the source holds the same version; a later pass
 drops an op without readers.  Every bit stays as it was, but for unusual NaNs: casts and arithmetic would quiet a
 signalling NaN, and some clear a NaN's payload.  No arithmetic makes such NaNs, so casts and arithmetic of
-floating-point numbers stay where their operand was fed or copied.  Other ops that move fed elements, such as `flip`,
-are taken for arithmetic.
+floating-point numbers stay where their operand is a constant, fed or copied.  Other ops that move elements, such as
+`flip`, are taken for arithmetic.
 """
 
 from __future__ import annotations
@@ -74,10 +74,7 @@ class _Walk:
     cast: dict[Version, _Origin] = attrs.field(factory=dict)
 
     def rewritten(self, position: int, op: JobOp) -> JobOp:
-        """Return the op, changed to read the unchanged sources of equal operands, and note the source of its result.
-
-        Ops come in the job's order.
-        """
+        """Return the op, changed to read the unchanged sources of equal operands, and note the source of its result."""
         if op.kind in GATHERING:
             return op  # ops that connect phases need buffers of their own
         inputs = tuple([self._behind(operand, position, op) for operand in op.inputs])
@@ -96,7 +93,9 @@ class _Walk:
         return _through(operand, origin.operand) or operand
 
     def _there(self, origin: _Origin, position: int, op: JobOp) -> bool:
-        """Whether an op can read a source: it is in the op's phase, unchanged, and not overwritten by the op."""
+        """Whether an op can read a source: unchanged, copied in the op's phase, not overwritten by the op, and no
+        variable if the op is a fetch.
+        """
         buffer = origin.operand.buffer
         if self.flow.version(buffer, position) != origin.version:
             return False
@@ -106,7 +105,7 @@ class _Walk:
         return origin.phase == op.phase and buffer not in op.writes()
 
     def _shorter(self, position: int, op: JobOp) -> JobOp:
-        """Return the op; a cast of a lossless cast is changed to read the first cast's operand."""
+        """Return the op; a cast of a lossless cast is changed to read the first cast's operand, if that is allowed."""
         (operand,) = op.inputs
         origin = self.cast.get(self.flow.version(operand.buffer, position))
         if origin is None or not is_whole(operand, self.flow.job) or not self._there(origin, position, op):
@@ -143,7 +142,7 @@ class _Walk:
                 self.negated[made] = origin
 
     def _computed_or_integer(self, origin: _Origin) -> bool:
-        """Whether a source has no floating-point dtype, or is not fed or copied, so that unusual NaNs are unlikely."""
+        """Whether a source is not floating-point, or was computed, so that unusual NaNs are unlikely."""
         if not origin.operand.meta.dtype.is_floating_point:
             return True
         producer = self.flow.producer(origin.version)
@@ -199,7 +198,7 @@ def _through(seen: Operand, original: Operand) -> Operand | None:
 
 
 def _as_call(op: JobOp, job: Job) -> JobOp:
-    """Turn an op that overwrites a whole temporary buffer, and reads none of it, into an op of the kind "call"."""
+    """Turn an op that overwrites a whole temporary buffer, without reading it or casting, into one of kind "call"."""
     if op.kind != "into":
         return op
     (result,) = op.outputs

@@ -38,7 +38,7 @@ def _place(op: JobOp) -> tuple[object, ...]:
 
 
 def _reordered(flow: Flow, positions: list[int], prefer: Literal["memory", "speed"]) -> list[JobOp]:
-    """Return the ops at these consecutive positions in the order that `prefer` asks for."""
+    """Return the ops at these consecutive positions, if more than two, in the order that `prefer` asks for."""
     ops = [flow.job.ops[position] for position in positions]
     if len(ops) < 3:
         return ops

@@ -5,11 +5,9 @@ repeated right before the first backward op that reads a result within the block
 are read later, stay in memory; results within it are released after the forward pass.  A block that is called several
 times is repeated once for each call; calls that follow each other directly are repeated together.
 
-A second run gives the same bits: random ops have the same place in their generator's sequence.  If a variable that the
+A second run gives the same bits: random ops have the same place in their generator's sequence.  If a buffer that the
 ops read has been written since, the call is left as it is.  Ops that change variables, such as those of running
 statistics, are not repeated.
-
-This pass runs after the search for equal ops, which would otherwise leave the repeated ops out again.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ def recompute(job: Job, settings: Settings) -> Job:
 
 
 def _runs(entries: Sequence[_Entry], path: str) -> Iterator[list[_Entry]]:
-    """Yield the runs of consecutive forward ops, or copies, of the block at `path`: its calls, in order."""
+    """Yield the runs of consecutive forward ops, or of consecutive copies, of the block at `path`, in order."""
 
     def call(entry: _Entry) -> int | None:
         inside = entry.op.module == path or entry.op.module.startswith(path + ".")
@@ -112,14 +110,14 @@ class _Work:
             self._copy(chosen, wanted, own, place)
 
     def _made(self, start: int, end: int) -> set[int]:
-        """The temporary buffers that are first written by the ops from `start` to `end`."""
+        """The temporary buffers that are first written by the ops at positions in ``range(start, end)``."""
         made = {buffer for entry in self.entries[start:end] for buffer in entry.op.writes()}
         made = {buffer for buffer in made if self.buffers[buffer].role == "temporary"}
         return made.difference(*[entry.op.writes() for entry in self.entries[:start]])
 
     def _needed(self, start: int, end: int, wanted: set[int], own: set[int]) -> list[int]:
-        """The positions, from `start` to `end`, of the ops that write `wanted` buffers, or `own` buffers that a later
-        one of these ops reads.
+        """The positions, in ``range(start, end)``, of the ops that write `wanted` buffers, or `own` buffers that a
+        later one of these ops reads.
         """
         needed = set(wanted)
         chosen: list[int] = []

@@ -1,17 +1,16 @@
 """Compute values a second time, right before the backward pass reads them, if keeping them raises the peak of memory.
 
 A value is released during its longest time without a read since its last use in the forward pass, and computed again
-before the backward read that follows.  Each operand of the repeated op is still there, is computed again by a short
-chain of ops, or is kept longer if that takes less memory than it saves.  Ops that change variables, such as those of
-running statistics, are not repeated.
+before the backward read that follows.  Each operand of the repeated op is still there, is computed again, too, or is
+kept longer if that takes less memory than it saves.  Ops that change variables, such as those of running statistics,
+are not repeated.
 
 Values are chosen greedily: among those that are kept unused at the peak, the value that saves most bytes per
 nanosecond, until none lowers the peak.  Then choices that do not lower the peak after all are dropped.  The repeated
-ops may take a given part of the job's time, by the estimates of the op table: see `GraphConfig.allow_recomputation`.  A
-small part is enough for elementwise ops and normalisations; wide products need more.
+ops may take a given part of the job's time, by the estimates of the op table: see `GraphConfig.allow_recomputation`.
 
 A second run gives the same bits: the op is the same, its operands have not been written since, and a random op has the
-same place in its generator's sequence.  This pass follows all passes that move ops, since the order decides lifetimes.
+same place in its generator's sequence.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from .recompute import renamed
 if TYPE_CHECKING:
     from . import Settings
 
-# The longest chain of ops that is repeated for one value.
+# The greatest depth of the tree of ops that are repeated for one value.
 _LONGEST: Final = 3
 
 # The most rounds of choosing values, and the least part of the memory that the choices of a round have to save.
@@ -148,12 +147,7 @@ class _Span:
 
 
 class _Chain:
-    """Chooses values of one chain to compute again.
-
-    Args:
-        flow: the job's versions.
-        memory: the chain's memory.
-    """
+    """Chooses values of one chain to compute again."""
 
     def __init__(self, flow: Flow, memory: _Memory) -> None:
         self._flow = flow
@@ -232,7 +226,7 @@ class _Chain:
         return None
 
     def _lowers(self, choice: _Choice, peak: int, most: int) -> bool:
-        """Whether the choice lowers the bytes at `peak`, and no step gets above the peak."""
+        """Whether the choice lowers the bytes at `peak`, raises no step above it, and reads no forgotten value."""
         longer = [nbytes for since, nbytes in choice.longer if since <= peak]
         if sum(longer) >= choice.size or not self._forgotten.isdisjoint(choice.reads):
             return False
@@ -244,7 +238,9 @@ class _Chain:
         return highest <= most and int(self._entering[end]) + choice.making < most
 
     def _choice(self, buffer: int) -> _Choice | None:
-        """Return how to compute a value again for the backward read after its longest idle time; None if impossible."""
+        """Return how to compute a value again for the backward read after its longest idle time; None if there is no
+        way, or no step between.
+        """
         readers, maker = self._flow.readers[buffer], self._flow.writers[buffer][0]
         late = len(readers)
         while late and self._job.ops[readers[late - 1]].backward:

@@ -15,7 +15,7 @@ from .fuse_elementwise import is_elementwise
 
 
 def split_biases(job: Job) -> Job:
-    """Replace dense layers with a bias, before an elementwise op, each by a product and an op `add`."""
+    """Replace each dense layer that `_goes_on` accepts by a product and an op `add`."""
     flow = flow_of(job)
     buffers = dict(job.buffers)
     ops: list[JobOp] = []
