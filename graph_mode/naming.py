@@ -67,7 +67,7 @@ def surroundings(function: Callable[..., Any]) -> Iterator[tuple[str, Module | T
     """The modules and tensors that a function may use from its surroundings, with their names there.
 
     They are looked up in its closure, in the globals that it names, in the object whose method it is, and in the items
-    of dicts, lists and tuples there.
+    of dicts, lists and tuples there.  If the function is itself a module, it is the only one.
     """
     owner = getattr(function, "__self__", None)
     if isinstance(owner, Module):

@@ -194,7 +194,7 @@ def _opened(called: Any) -> tuple[Any, Any]:
 
 
 def _is_fixed(value: Any) -> bool:
-    """Whether the value counts as fixed: modules, classes, functions and descriptors made in C, functions of vmflow."""
+    """Whether the value counts as unchangeable: it is of a type in `_FIXED`, or all its functions are vmflow's."""
     functions = _functions_in(value)
     if functions:
         return all([str(function.__module__).startswith("vmflow.") for function in functions])
