@@ -21,6 +21,7 @@ import numpy as np
 
 from vmflow.autograd import enable_grad
 from vmflow.context import MODE
+from vmflow.instructions.size import Size
 from vmflow.ops.creation.creation import tensor
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
@@ -266,7 +267,7 @@ def _with_tensors(value: Any) -> Any:
         return tensor(value)
     if isinstance(value, dict):
         return {key: _with_tensors(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list)) and not isinstance(value, Size):
         items = [_with_tensors(item) for item in value]
         if isinstance(value, list):
             return items
@@ -342,7 +343,8 @@ def global_function(
         (tensor(3.), tensor([0.5000, 0.0000]))
     """
     if callable(type):
-        return global_function()(type)
+        decorate: Any = global_function("predict", function_config, optimizer=optimizer, lr_scheduler=lr_scheduler)
+        return decorate(type)
     if isinstance(type, GraphConfig):
         raise TypeError('global_function: the type comes first: global_function("predict", config)')
     if type not in ("predict", "train"):

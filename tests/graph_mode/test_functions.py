@@ -145,6 +145,14 @@ def test_arrays_become_tensors() -> None:
         np.testing.assert_array_equal(found.numpy(), one + add + 1)
 
 
+def test_a_shape_stays_a_size() -> None:
+    @flow.global_function
+    def f(x: flow.Tensor, shape: Any) -> Any:
+        return x * shape.numel()
+
+    equal(f(values(3), flow.ones(2, 3).shape), values(3) * 6)
+
+
 def test_a_compiled_function_in_another_is_part_of_it() -> None:
     @flow.global_function
     def inner(x: flow.Tensor) -> flow.Tensor:
@@ -409,6 +417,8 @@ def test_the_settings_are_the_graphs() -> None:
         return x
 
     assert f.graph.config is config
+    direct: Any = flow.global_function(lambda x: x, config)  # type: ignore[call-overload]
+    assert direct.graph.config is config
 
 
 @pytest.mark.parametrize(
@@ -506,6 +516,7 @@ def test_the_decorator_refuses_wrong_arguments() -> None:
         (ValueError, "needs an optimizer", lambda: flow.global_function("train")),
         (ValueError, "only the type", lambda: flow.global_function("predict", optimizer=optimizer)),
         (ValueError, "only the type", lambda: flow.global_function(lr_scheduler=schedule)),
+        (ValueError, "only the type", lambda: flow.global_function(values, optimizer=optimizer)),  # type: ignore[call-overload]
         (TypeError, "expected an optimizer", lambda: flow.global_function("train", optimizer=3)),  # type: ignore[call-overload]
         (ValueError, "scheduler of this", lambda: _train(optimizer, schedule)),
         (ValueError, "1 optimizers and 2 schedulers", lambda: _train(optimizer, [schedule, schedule])),
