@@ -47,7 +47,7 @@ def parts(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str]) -
 
 
 def require_parts(builder: JobBuilder, inputs: Sequence[Tensor]) -> None:
-    """Raise ValueError if a graph with gradient accumulation has no tensor to cut into micro-batches."""
+    """Raise ValueError if neither the arguments nor batches of loaders give a tensor to cut into micro-batches."""
     if not inputs and not builder.outlets:
         raise ValueError(
             f"graph {builder.name!r}: with set_gradient_accumulation_steps({builder.micro_batches}) the arguments are "

@@ -55,8 +55,8 @@ class Block:
     """A module as an attribute of a graph, with the graph's settings for the module.
 
     A block is called like its module, and has the module's attributes, which are set in the module; the names below
-    are the block's own.  Submodules that are read by name, by index or in a loop are wrapped in blocks.  A block equals
-    its module, and is true if the module is.
+    are the block's own.  Submodules that are read by name or index, or by iterating over the block, are blocks, too.  A
+    block equals its module, and is true if the module is.
 
     Args:
         module: the module, whose state the block shares.
@@ -123,8 +123,8 @@ class Block:
         members: Any = self.origin
         return len(members)
 
-    # Without the methods below, Python would take the truth value from `__len__`, and compare blocks by identity,
-    # although each read of an attribute makes another block.
+    # Without `__bool__` and `__eq__`, Python would take the truth value from `__len__`, and compare blocks by identity,
+    # although each read of a submodule makes another block.
 
     def __bool__(self) -> bool:
         return bool(self.origin)

@@ -2,7 +2,7 @@
 
 A launch runs within the call only if the plan has a single task on the host, its operands are ready and no earlier work
 is queued.  Other launches are issued: a single task on a CUDA device as a `LaunchOnStream` instruction, any other plan
-as a `LaunchLazyJob`, after any instructions that allocate results and protect arguments from writes.
+as a `LaunchLazyJob`.
 """
 
 from __future__ import annotations

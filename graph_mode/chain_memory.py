@@ -102,7 +102,7 @@ def _may_take(op: JobOp, buffer: int, result: int, allowed: set[tuple[int, int]]
 
 
 def _same_layout(one: Operand, other: Operand) -> bool:
-    """Whether `one` begins its buffer in the layout of `other`: in shared memory, elements have the same addresses."""
+    """Whether `one` is contiguous, begins its buffer, and has the shape and dtype of `other`."""
     if one.meta.numel != other.meta.numel or one.meta.dtype is not other.meta.dtype:
         return False
     whole = one.strides is None or one.strides == one.meta.strides

@@ -70,12 +70,12 @@ class CompiledGraph:
         guard: compares the state that the job was built from with the present one; None to compare nothing.
 
     Attributes:
-        job: the recorded job.
-        outside: the tensors, generators and loaders that the job uses.
-        settings: the settings of the passes and of running.
-        tree: the structure of the arguments.
-        metas: the metas of the tensors among the arguments.
-        out_tree: the structure of the results.
+        job: as given.
+        outside: as given.
+        settings: as given.
+        tree: as given.
+        metas: as given.
+        out_tree: as given.
         full_job: the job after all passes.
         plan: the plan of `full_job`.
         calling: a lock that a call holds while it reads the learning rates and advances their schedulers.
@@ -157,7 +157,8 @@ class CompiledGraph:
     def sources_of(self, arguments: tuple[Any, ...], mode: Mode) -> tuple[Blob, ...] | None:
         """Return the blobs of a call's arguments if they are tensors of the expected metas and this form still holds.
 
-        None if the slow path of a call has to check them, as always for forms of batches or of non-tensor arguments.
+        None if the slow path of a call has to check them, as always for forms with batches, or with arguments other
+        than positional tensors.
         """
         if not self._by_place or self._closed or mode.interpreter is not None:
             return None
@@ -260,7 +261,7 @@ class CompiledGraph:
         return generator.take(draw.elements)
 
     def _structured(self, results: list[Tensor]) -> Any:
-        """Clear leaves' `grad`, add the gradients among the results to it, and nest the others as `build` did."""
+        """Clear the `grad` of `cleared` leaves, add the gradients among the results, and nest the other results."""
         for leaf, to_none in self.outside.cleared:
             if to_none:
                 leaf.replace(None)
@@ -273,9 +274,6 @@ class CompiledGraph:
                 for leaf, gradient in zip(leaves, gradients, strict=True):
                     leaf.add(gradient)
         return args_tree.unflatten(self.out_tree, results, awaitable)
-
-
-# The classes of containers that calls return, except named tuples: ``await`` waits for all tensors in the container.
 
 
 class _Results:

@@ -44,8 +44,8 @@ _SINK_THREAD: Final = ThreadId(stream_index=(1 << 14) + 1)
 _SOURCE: Final = TaskId(_SOURCE_THREAD).encode()
 _SINK: Final = TaskId(_SINK_THREAD).encode()
 
-# The pacer task lets tasks of micro-batches that read no register act once for each; the counter task waits for all
-# micro-batches of tasks without readers, and of tasks that have to end before the step.
+# The pacer task lets tasks of micro-batches that read no register act once per micro-batch; the counter task waits for
+# all micro-batches of tasks without readers, and of tasks that have to end before the step.
 _PACER: Final = TaskId(_SOURCE_THREAD, 1).encode()
 _COUNTER: Final = TaskId(_SINK_THREAD, 1).encode()
 
@@ -55,14 +55,13 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
 
     Args:
         job: the job, after all passes.
-        slots: the least number of slots of each register between tasks with ops, and so of acts that a task may be
-            ahead of its readers, as far as launches overlap; a task acts once for each launch or micro-batch.
+        slots: the least number of slots of each register between tasks with ops.
 
     Raises:
         ValueError: if `slots` is less than 1, the job lacks values or kernels, or the plan could not run, for instance
             since tasks wait for each other in a circle.
-        NotImplementedError: if some buffers are on a CUDA device, and others elsewhere; numbers, and constants that are
-            only copied to CUDA devices, do not count.
+        NotImplementedError: if buffers are on several devices, a CUDA device among them; numbers, and constants that
+            are only copied to CUDA devices, do not count.
     """
     if slots < 1:
         raise ValueError(f"the number of slots must be at least 1, not {slots}")

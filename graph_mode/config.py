@@ -14,9 +14,9 @@ from .passes import require_pass
 
 
 class GraphConfig:
-    """The settings of a graph.  After a change of a setting, the graph's next call uses another build of the graph.
+    """The settings of a graph.  After a change of a setting, the graph's next call uses a build with the new settings.
 
-    Any other attribute that is set raises AttributeError.
+    Setting any other attribute raises AttributeError.
 
     Attributes:
         amp: the dtype of automatic mixed precision; None for no mixed precision.
@@ -74,9 +74,12 @@ class GraphConfig:
     def set_gradient_accumulation_steps(self, value: int) -> None:
         """Cut arguments and loaders' batches along the first dimension into `value` micro-batches; average gradients.
 
+        Results are joined along the first dimension; scalars become elements of a vector.
+
         Raises:
             TypeError: if `value` is no integer.
-            ValueError: if `value` is less than 1; by a call, if it does not divide the first dimension's size.
+            ValueError: if `value` is less than 1; by a call, if there is no tensor to cut, or one is 0-d or has a first
+                dimension of a size that `value` does not divide.
         """
         self.gradient_accumulation_steps = whole_number("set_gradient_accumulation_steps", "the number", value, 1)
 

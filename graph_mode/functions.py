@@ -139,13 +139,13 @@ class FunctionGraph(Graph):
 
 @final
 class CompiledFunction:
-    """A function that runs as a graph.  Its calls return immediately, as those of graphs do.
+    """A function that runs as a graph, made by `global_function` or `trace`.
 
-    `global_function` and `trace` make it.  In a class it is a method, with a graph for each object.
+    In a class it is a method, with a graph for each object.
 
     The function's Python code runs once for each build of its graph; later calls repeat the recorded computations with
     tensors only.  Values of arguments that are no tensors, and all that `Graph.build` lists, such as autocast, are part
-    of a build: other values cause another one.
+    of a build: other values need another one.
 
     Args:
         function: the function to compile.
@@ -183,12 +183,13 @@ class CompiledFunction:
 
         Args:
             args: the function's arguments, also nested in tuples, lists and dicts.  numpy arrays become tensors.
-                Values other than tensors are part of the graph: another value causes another build.
+                Values other than tensors are part of the graph: another value needs another build.
             kwargs: the function's keyword arguments, treated in the same way.
 
         Raises:
             SessionClosed: if the session of the build that the call uses has been closed.
             RuntimeError: by a function of the type "train", if another graph is being built.
+            TypeError, ValueError: by a function of the type "train", if it returns no loss with a gradient.
         """
         return _call(self._options, self._function, self.graph, args, kwargs)
 
@@ -285,7 +286,8 @@ def trace(func: Callable[..., Any]) -> CompiledFunction:
         func: a function, a method or a module.
 
     Raises:
-        TypeError: if `func` is a class, a graph, a coroutine function or a generator, or cannot be called.
+        TypeError: if `func` is a class, a graph, a classmethod or staticmethod, a coroutine function or a generator, or
+            cannot be called.
 
     Example:
         >>> flow.nn.Graph.trace(flow.nn.ReLU())(flow.tensor([-1.0, 2.0]))
@@ -330,8 +332,9 @@ def global_function(
             the schedulers.
 
     Raises:
-        TypeError: if the function is a class, a graph, a coroutine function or a generator, or cannot be called; if
-            `function_config` or an optimizer is an object of another class.
+        TypeError: if the function is a class, a graph, a classmethod or staticmethod, a coroutine function or a
+            generator, or cannot be called; if `function_config` or an optimizer is an object of another class, or
+            `type` is a `GraphConfig`.
         ValueError: for any other `type`; if "train" has no optimizer, "predict" has one, or schedulers do not fit.
 
     Example:

@@ -256,7 +256,7 @@ class Graph:
         self._scaler = grad_scaler
 
     def with_dynamic_input_shape(self, *, size: int = 10) -> Graph:
-        """Allow arguments of other shapes, dtypes, devices, structure or values: build for each of these kinds.
+        """Allow arguments of other shapes, dtypes, devices, structure or non-tensor values: build for each such kind.
 
         The forms built for the `size` kinds used last are kept.  Returns this graph.
 
@@ -336,7 +336,9 @@ class Graph:
 
         Raises:
             ValueError: if structure, shapes, dtypes, devices or values other than tensors differ from the build's
-                arguments, and `with_dynamic_input_shape` has not been called.
+                arguments or batches, and `with_dynamic_input_shape` has not been called.
+            StopIteration: if `build` takes batches of an iterator that has ended, or of an empty loader.
+            VirtualMachineClosed: if the virtual machine is closed.
             SessionClosed: if the session of the build that the call uses has been closed.
             RuntimeError: while a graph is being built in this context; call `build` instead, which records ops there.
         """
@@ -355,7 +357,7 @@ class Graph:
         """Run the graph once, op by op as instructions of the virtual machine: slower, with bitwise equal results.
 
         Raises:
-            ValueError, SessionClosed, RuntimeError: as for a call.
+            ValueError, StopIteration, SessionClosed, RuntimeError, VirtualMachineClosed: as for a call.
         """
         compiled, tensors, rates = self._prepared(args, kwargs)
         return compiled.run_by_vm(tensors, rates)
@@ -613,7 +615,7 @@ class Graph:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the graph has been built, and neither closed since nor, with optimizers, given a state to load."""
+        """Whether the graph has been built and not closed since; loading the state of optimizers closes it, too."""
         return bool(self._compiled)
 
     @property
@@ -653,6 +655,8 @@ class Graph:
 
     def load_state_dict(self, state_dict: Mapping[str, Mapping[str, Any]], strict: bool = True) -> None:
         """Restore the state of modules, optimizers, schedulers and grad scaler from a `state_dict`.
+
+        Modules come first, and stay loaded if the `load_state_dict` of an optimizer, scheduler or scaler raises.
 
         Args:
             state_dict: the states by name; the given state of a module has to be complete in any case.

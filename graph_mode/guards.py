@@ -4,8 +4,7 @@ A form, the result of one build, depends on the attributes that `build` has read
 (`reads.py`), which may be those of their classes, on the values that its functions use from their surroundings
 (`surroundings.py`), on the settings of the graph, on global hooks, and on autocast and the defaults of new tensors.  A
 call compares autocast and the defaults, the surrounding values and attributes of classes by identity, and one count of
-changes (`vmflow.changes`); if one of these differs, it compares everything.  Every call also compares gradients that
-`build` has read, attributes of objects whose methods the functions are, and lists, dicts and sets.
+changes (`vmflow.changes`); if one of these differs, it compares everything.
 
 Values that building itself changes are not compared; else a counter in `forward` would make every call build again.
 """
@@ -57,7 +56,7 @@ class _Never:
 
 @final
 class Identity:
-    """Stands for an object: equal to an `Identity` of the same object, as long as that exists.
+    """Stands for an object: equal to an `Identity` of the same object, as long as the object exists.
 
     The object is not kept alive if it can be weakly referenced.
     """
@@ -118,7 +117,7 @@ def _changes_in_place(value: Any, depth: int = 0) -> bool:
 
 
 class Contents(NamedTuple):
-    """Stands for a container: equal to that of a container of this type with equal items in the same order."""
+    """Stands for a container: equal to the `Contents` of a container of this type with equal items in this order."""
 
     kind: type
     items: tuple[Any, ...]

@@ -19,7 +19,7 @@ def choose_in_place(
 ) -> dict[int, int]:
     """Choose the outputs that take over the memory of an input.
 
-    An input may be taken over if an op made it, if its reader allows this at each of the input's positions, if no
+    An input may be taken over if an op made it, if the output's op allows this at each of the input's positions, if no
     later step needs it, if neither input nor output is pinned, and if it is at least as large as the output.  An
     output smaller than its input keeps the rest of the memory from other uses; so pairs of equal size are chosen first,
     and others only if they do not raise the peak of memory; among either, pairs that save most bytes come first.
@@ -35,7 +35,7 @@ def choose_in_place(
         By output, the input whose memory it takes over: the `shares` of its `Buffer`.
 
     Raises:
-        ValueError: as in `lifetimes`, and for `may_share` of positions that the op does not have.
+        ValueError: as in `lifetimes`; for an alignment below 1, or `may_share` of positions that the op does not have.
     """
     checked_alignment(alignment)
     buffers = {lifetime.id: lifetime for lifetime in lifetimes(ops, nbytes, pinned, last_uses)}

@@ -50,8 +50,8 @@ class Job:
     Attributes:
         name: the name of the graph.
         buffers: all buffers of the ops, by id.
-        ops: in an order in which they can run: feeds of the flattened arguments in their order, feeds of variables,
-            computing ops, and fetches of the flattened results in their order.
+        ops: in an order in which they can run: feeds of `inputs`, feeds of variables, computing ops, and fetches of
+            `outputs`.
         numbers: the buffers that a launch fills with numbers from outside, such as learning rates.
         draws: the ranges that a launch takes from the sequences of random generators, in order.
         constants: by buffer, the values of the buffers with the role "constant", which never change.
@@ -130,9 +130,10 @@ class Job:
 
         Raises:
             ValueError: for an operand of an unknown buffer, or of one that has not been written before; for feeds that
-                do not come first or feed a buffer twice, buffers of arguments and variables that are not fed, and
-                fetches that do not come last; for ops of one phase that read buffers made in the other, except for the
-                ops that connect the phases; for micro-batches that use a variable that the step has changed before.
+                are malformed, do not come first or feed a buffer twice, buffers of arguments and variables that are not
+                fed, and fetches that are malformed or do not come last; for ops of one phase that read buffers made in
+                the other, except for the ops that connect the phases; for micro-batches that use a variable that the
+                step has changed before.
         """
         filled = self._there_before()
         before: Kind = "feed_input"

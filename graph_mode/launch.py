@@ -161,7 +161,7 @@ class Launch:
                 self.failure = failure
 
     def begin(self, ended: Callable[[Exception | None], None]) -> None:
-        """When the launch has ended, or now if it has, call `ended` with its error if it has no results, else None."""
+        """Call `ended` once the launch has ended, or now if it has: with the result of `_error`."""
         with self._lock:
             over = self.over
             if not over:

@@ -350,7 +350,7 @@ class JobBuilder:
 
     def reads_gradient(self, tensor: Tensor) -> None:
         """Before a tensor's `grad` is read, note the leaf and its gradient of earlier calls, unless `build` has changed
-        it: the form is used again only while that gradient, if ops use it, or else its absence stays the same.
+        it: the form is used again only while that gradient, if ops use it, or else its presence stays the same.
         """
         autograd = autograd_of(tensor)
         if autograd is not None and autograd.node is None and not tensor.is_lazy and autograd not in self._gradients:

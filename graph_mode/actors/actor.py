@@ -1,4 +1,4 @@
-"""`Actor` acts when each of its inputs holds a slot and each of its outputs has a free slot.
+"""`Actor` acts when its inputs hold a slot each, its outputs have a free slot each, and any buffer holds an item.
 
 All slots of an output begin as free.  An act takes one free slot of each output, sends it to every consumer, and counts
 the consumers that hold it; when all have given it back, the slot is free again.  An input's slot goes back to its
@@ -29,7 +29,7 @@ class InputPort:
         register: the register's id.
         slots: the register's slots, which the actor's acts read.
         acks: by slot, the message that gives the slot back to the producer.
-        fifo: the slots that have arrived and have not been read, in order.
+        fifo: the slots that have arrived and that an act is still to read, in order.
         ended: whether the producer has announced that no more slots will come.
         kept: whether a slot goes back to the producer only when the slot of an output that shares its memory, or
             repeats it, has come back.
@@ -66,7 +66,7 @@ class OutputPort:
         ends: the messages that tell consumers that no more slots will come.
         keeps: the input whose slot goes back when this output's slot has come back; None if there is none.
         in_place: whether the output lies in the memory of the input `keeps`.
-        lent: by slot, the slot of `keeps`.
+        lent: by slot, the slot of `keeps` that goes back with it.
         ordered: whether a consumer is on the same thread: its act may still be queued when it gives a slot back.
     """
 
@@ -181,7 +181,6 @@ class Actor(Source):
         self.ready_outputs = 0
         # The number of messages that handed a slot of an output out and have not been answered by a return of the slot.
         self.reading = 0
-        # The number of inputs that have not ended.
         self.open_inputs = 0
         self.ending = False
 
@@ -279,7 +278,7 @@ class Actor(Source):
                 self.ready_outputs -= 1
 
     def _claim_in_place(self, port: OutputPort) -> None:
-        """Take the output slot in the input's slot: the input's slot can come again only when the output's is free."""
+        """Take the output slot that lies in the memory of the input's slot; the output slot has to be free."""
         keeps = port.keeps
         if keeps is None or keeps.fifo[0] not in port.free:
             raise InternalError(

@@ -73,7 +73,7 @@ class CloseableBuffer:
         """Remove the `count` youngest items of the buffer, and return them, the oldest first.
 
         Raises:
-            ValueError: if the buffer holds fewer than `count` items.
+            ValueError: if `count` is negative, or the buffer holds fewer items.
         """
         if not 0 <= count <= len(self.items):
             raise ValueError(f"the buffer {self.name!r} holds {len(self.items)} items; cannot discard {count}")

@@ -78,8 +78,8 @@ class Action:
 
 Act: TypeAlias = Callable[[Action], object]
 
-# Called as ``post(thread, message)``: hands a message to the thread with this id, by a later call of
-# `ActorSystem.deliver` there.  Messages from one thread to another must arrive in the order in which they were posted.
+# Called as ``post(thread, message)``: hands a message to the thread with this id, by a call of `ActorSystem.deliver`
+# there, now or later.  Messages from one thread to another must arrive in the order in which they were posted.
 Post: TypeAlias = Callable[[int, Message], None]
 
 
@@ -103,7 +103,7 @@ class ActorThread:
         local: messages among this thread's own actors.
         launches: the actions that the current turn has decided to run.
         running: the actions of earlier turns that have not been reported completed.
-        poked: whether a buffer of its actors has got items, or was closed, since the last turn looked.
+        poked: whether the next turn after START has to look at the actors' buffers.
         alive: the number of the stream's actors that have not been destroyed.
     """
 
@@ -193,7 +193,7 @@ class ActorThread:
                     self._post(message.thread, message)
 
     def has_work(self) -> bool:
-        """Return whether `turn` has something to do now: messages to handle, or buffers that have changed."""
+        """Return whether `turn` has something to do now: messages to handle or, after START, buffers to look at."""
         return bool(self.local or self.inbox) or (self.poked and self.started)
 
     def send(self, message: Message, ordered: bool) -> None:

@@ -144,7 +144,7 @@ class Plan:
         return [self.registers[register] for register in registers if not self.registers[register].control]
 
     def check_in_place(self, register: RegisterDescriptor, peer: int) -> None:
-        """Check that `register` may lie in the memory of register `peer`: kinds, slots, and no other readers."""
+        """Check that `register` may lie in the memory of register `peer`: kinds, slots and other readers."""
         task = self.tasks[register.producer]
         problem = f"register {register.id} of {task} cannot lie in register {peer}"
         if peer not in task.all_consumed():

@@ -69,7 +69,6 @@ class LightActor(Receiver):
         self.near: list[Message] = []
         self.far: list[Message] = []
         self.action = Action(self, run, inputs, outputs, 0, None, self.far)
-        # For each input, the message that gives its slot back.
         self.acks: list[Message] = []
         self.ends: list[Message] = []
         self.all_here = (1 << len(consumed)) - 1

@@ -1,6 +1,6 @@
 """`Message` is the only link between actors, and carries the commands of the actor system to its threads.
 
-Messages between actors are made when the actors are constructed, and most are sent again and again: for each slot of a
+Messages between actors are made together with the actors, and most are sent again and again: for each slot of a
 register and each consumer, one message hands the slot out ("full") and one gives it back ("free").  A message holds its
 receiver and the numbers of port and slot, so that its arrival needs no look-up within one `ActorSystem`.
 """
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, final
 
 from vmflow.errors import InternalError
 
-# The message that hands out a register's slot, which has been written and which the receiver may read.
+# The message that hands out a register's slot for the receiver's acts to read.
 FULL: Final = 0
 # The message by which a consumer gives a register's slot back to its producer.
 FREE: Final = 1
@@ -73,7 +73,7 @@ class Receiver:
         raise NotImplementedError
 
 
-# The placeholder receiver of messages to an actor of another `ActorSystem`; it raises an error if a message arrives.
+# The placeholder receiver of commands, and of messages to an actor of another `ActorSystem`; its `receive` raises.
 NOBODY: Final = Receiver(-1)
 
 

@@ -23,7 +23,7 @@ def describe(construction: Construction) -> str:
 def find_cycle(construction: Construction, stuck: Iterable[int]) -> list[int]:
     """Return a circle of tasks among `stuck`: each waits for the next, and the last for the first.
 
-    The list is empty if there is no circle.
+    The list is empty if no circle is found.
     """
     among = set(stuck)
     # A walk that always goes on to the first stuck task for which the present one waits meets a task again, or ends.

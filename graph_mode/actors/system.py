@@ -1,10 +1,9 @@
 """`ActorSystem` is a running plan: the actors of one rank or of all, their `ActorThread` objects, and the launches.
 
-It has no thread of its own, no loop, clock or array.  Its events are `deliver`, `completed`, `launch` and `close`.  Its
-decisions are the return values of `turn`: the actions to run now, in order.  The driver has one real thread, or one
-stream, for each id in `threads`.  For each id it calls `turn` while `has_work`, runs the actions in the order in which
-the turns returned them, and reports them by `completed`.  A failed act has completed like any other; the driver decides
-about its outputs.
+Its events are `deliver`, `completed`, `launch` and `close`.  Its decisions are the return values of `turn`: the actions
+to run now, in order.  The driver has one real thread, or one stream, for each id in `threads`.  For each id it calls
+`turn` while `has_work`, runs the actions in the order in which the turns returned them, and reports them by
+`completed`.  A failed act has completed like any other; the driver decides about its outputs.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class ActorSystem:
         self._construction = Construction(tasks, registers, acts, post, rank)
         self._threads = self._construction.bus.threads
         self._closed = False
-        # The number of calls of `launch` so far.
         self.launched = 0
 
     @property
@@ -94,7 +92,7 @@ class ActorSystem:
         """Tell all threads to stop, after all actors have ended.
 
         Raises:
-            RuntimeError: if some actors have not ended; call `close` first, and serve all turns.
+            RuntimeError: if an actor has not ended or an action is running; call `close` first, and serve all turns.
         """
         if not self.ended():
             raise RuntimeError(f"call close() and serve all turns first; these actors are left:\n{self.describe()}")
@@ -144,7 +142,7 @@ class ActorSystem:
         """Put a posted message into the inbox of its thread, for the next `turn`.  May be called from any thread.
 
         Raises:
-            InternalError: if this system has no such thread or actor.
+            InternalError: if this system has no such thread, or does not run the receiving task of the plan.
         """
         if message.receiver is NOBODY and message.target >= 0:
             # The message comes from another system, which does not know this system's actor objects: look the actor up.
@@ -171,12 +169,12 @@ class ActorSystem:
             limit: about the most actions to return; `has_work` stays true if messages are left.
 
         Raises:
-            RuntimeError: after `stop`.
+            RuntimeError: if an earlier turn has handled a `stop`.
         """
         return self._threads[thread].turn(limit)
 
     def has_work(self, thread: int) -> bool:
-        """Return whether `turn` has something to do for this thread: messages, new launches, or a `close`.
+        """Return whether `turn` has something to do for this thread: messages or, after `start`, launches or a `close`.
 
         May be called from any thread.
         """
