@@ -336,7 +336,8 @@ class Graph:
 
         Raises:
             ValueError: if structure, shapes, dtypes, devices or values other than tensors differ from the build's
-                arguments or batches, and `with_dynamic_input_shape` has not been called.
+                arguments or batches, and `with_dynamic_input_shape` has not been called; if the `data` of a tensor that
+                `build` uses now has another shape, dtype, device or layout.
             StopIteration: if `build` takes batches of an iterator that has ended, or of an empty loader.
             VirtualMachineClosed: if the virtual machine is closed.
             SessionClosed: if the session of the build that the call uses has been closed.

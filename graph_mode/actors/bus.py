@@ -148,7 +148,7 @@ class ActorThread:
         self.alive -= 1
 
     def poke(self) -> None:
-        """Let the next turn look at the actors' buffers, since a buffer has changed.  May be called from any thread."""
+        """Let the next turn after START look at the buffers, since one has changed.  May be called from any thread."""
         if self.sources:
             self.poked = True
 
