@@ -97,7 +97,7 @@ class JobBuilder:
     Attributes:
         bindings: by buffer, the tensor outside that shares the memory of a variable.
         outlets: the batches that `build` takes; their tensors are the last inputs of the job, in order.
-        generators: the random generators that were passed explicitly; `Draw.generator` counts them from 1.
+        generators: the random generators other than the caller's default one; `Draw.generator` counts them from 1.
         gradients_read: the leaves outside whose `grad` was read before `build` has changed it, and what it was.
         cleared: the leaves outside whose `grad` was set to None (True) or to zero, by `zero_grad` or by assignment.
         node: the autograd node whose backward ops are being recorded; None outside of a backward pass.
@@ -128,6 +128,8 @@ class JobBuilder:
         self.outlets: list[Outlet] = []
         self._feeds = {} if feeds is None else feeds
         self.generators: list[Generator] = []
+        # The generator of the `fork_rng` block around the build; None without a block.
+        self._caller: Generator | None = None
         self.node: Node | None = None
         self.phase: Literal["micro", "step"] = "step"
         self.micro_batches = 1
@@ -160,7 +162,9 @@ class JobBuilder:
         Args:
             prepare_loss: applied to each loss before its backward pass.
         """
-        token = MODE.set(MODE.get().replace(interpreter=self, scope=None, anomaly=False, module=None))
+        mode = MODE.get()
+        self._caller = mode.generator
+        token = MODE.set(mode.replace(interpreter=self, scope=None, anomaly=False, module=None))
         self._prepare_loss = prepare_loss
         try:
             yield
@@ -312,7 +316,7 @@ class JobBuilder:
     def draw(self, generator: Generator, default: bool, elements: int) -> tuple[Any, Any]:
         """Record a draw, and return placeholders for its seed and position."""
         number = 0
-        if not default:
+        if not default or MODE.get().generator is not self._caller:
             if generator not in self.generators:
                 self.generators.append(generator)
             number = self.generators.index(generator) + 1

@@ -317,8 +317,7 @@ def take(elements: int, generator: Generator | None = None) -> tuple[Any, Any]:
     chosen = chosen_generator(generator)
     if mode.interpreter is not None:
         # A graph reserves another range of blocks at each launch.
-        default = generator is None and mode.generator is None
-        taken: tuple[Any, Any] = mode.interpreter.draw(chosen, default, elements)
+        taken: tuple[Any, Any] = mode.interpreter.draw(chosen, generator is None, elements)
         return taken
     return chosen.take(elements)
 

@@ -35,3 +35,29 @@ def test_graphs_draw_the_same_numbers_as_eager_ops(name: str, draw: Callable[[Ge
         found = [tensor.numpy() for _ in range(2) for tensor in run(x)]
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_a_graph_built_in_a_fork_draws_from_the_callers_generator() -> None:
+    graph, x = nn.Graph.trace(lambda x: flow.rand(3) + 0 * x), flow.zeros(3)
+    with flow.fork_rng():
+        graph(x)
+    flow.manual_seed(5)
+    expected = flow.rand(3).numpy()
+    flow.manual_seed(5)
+    np.testing.assert_array_equal(graph(x).numpy(), expected)
+    with flow.fork_rng():
+        flow.manual_seed(5)
+        np.testing.assert_array_equal(graph(x).numpy(), expected)
+
+
+def test_a_fork_within_build_has_draws_of_its_own() -> None:
+    def f(x: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor]:
+        with flow.fork_rng():
+            inner = flow.rand(3) + 0 * x
+        return inner, flow.rand(3) + 0 * x
+
+    flow.manual_seed(5)
+    inner, outer = nn.Graph.trace(f)(flow.zeros(3))
+    np.testing.assert_array_equal(inner.numpy(), outer.numpy())
+    flow.manual_seed(5)
+    np.testing.assert_array_equal(outer.numpy(), flow.rand(3).numpy())
