@@ -38,7 +38,7 @@ class Outside:
 
     Attributes:
         bindings: by a variable's buffer, the tensor whose memory the buffer shares.
-        generators: the random generators that were passed to ops explicitly.
+        generators: the random generators of the job's draws, except the caller's default one.
         leaves: the leaves whose gradients are the last outputs of the job; a call adds these to `grad`.
         outlets: the batches that `build` takes; their tensors follow those of the arguments.
         cleared: the leaves whose `grad` a call first sets to None (True) or to zero.

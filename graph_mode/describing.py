@@ -138,7 +138,7 @@ class _View:
         return [operator(op) for op in self._ops.get(path, [])]
 
     def inputs(self, path: str) -> list[str]:
-        """Return the lines of the inputs of the module at `path`; for "", of the graph's arguments."""
+        """Return the lines of the inputs of the module at `path`; for "", of the job's inputs."""
         if not path:
             buffers = [self.job.buffers[number] for number in self.job.inputs]
             return [f"(INPUT:_{self.job.name}_input.{buffer.name}:{_tensor(buffer.meta)})" for buffer in buffers]
@@ -150,7 +150,7 @@ class _View:
         return self._lines("INPUT", path, list(inputs))
 
     def outputs(self, path: str) -> list[str]:
-        """Return the lines of the outputs of the module at `path`; for "", of the graph's results."""
+        """Return the lines of the outputs of the module at `path`; for "", of the job's outputs."""
         if not path:
             return [
                 f"(OUTPUT:_{self.job.name}_output.{position}:{_tensor(operand.meta)})"
