@@ -199,8 +199,6 @@ def operator(op: JobOp) -> str:
 class BuildReport:
     """Prints the progress of building a graph, at the levels of `Graph.debug`.
 
-    It prints, as OneFlow does, instead of logging.
-
     Args:
         name: the name of the graph.
         level: SILENT, TIMES, OPS (also the ops of the job, and the use of memory) or PASSES (also the changes of each

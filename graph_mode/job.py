@@ -39,7 +39,6 @@ from .job_parts import (
 )
 from .serialization import job_from_json, job_to_json
 
-# The order of ops in a job: feeds, then computing ops, then fetches.
 _PLACES: Final[Mapping[Kind, int]] = {"feed_input": 0, "feed_variable": 0, "fetch_output": 2}
 
 

@@ -128,7 +128,7 @@ class JobBuilder:
         self.outlets: list[Outlet] = []
         self._feeds = {} if feeds is None else feeds
         self.generators: list[Generator] = []
-        # The generator of the `fork_rng` block around the build; None without a block.
+        # The generator of the `fork_rng` block around the build, if any.
         self._caller: Generator | None = None
         self.node: Node | None = None
         self.phase: Literal["micro", "step"] = "step"
