@@ -51,7 +51,7 @@ class BackPressure:
         return self.issued_bytes - self._machine.engine.erased_bytes
 
     def above(self, share: float) -> bool:
-        """Whether unfinished instructions, or the bytes of their large results, exceed a share of their mark."""
+        """Whether unfinished instructions, or the bytes of their large results, exceed `share` of a high-water mark."""
         machine = self._machine
         return (
             machine.engine.outstanding() > share * machine.high_water
@@ -100,8 +100,7 @@ class BackPressure:
 
         If too much is still unfinished then, see `_overdue`, warn the coroutine, which awaits too little.
 
-        A loop's thread may not sleep; but a coroutine that issues so much without awaiting keeps the loop from running
-        anyway, so that instructions may run here.  A thread that already runs turns or an instruction goes on at once.
+        A thread that already runs turns or an instruction goes on at once.
         """
         machine = self._machine
         if machine.driver.inside():
@@ -145,7 +144,7 @@ class BackPressure:
                     self._waiting.remove(waker)
 
     def _sleep_until_low(self) -> None:
-        """Block this thread, running instructions meanwhile, until at most half of each mark is unfinished."""
+        """Block this thread, running instructions meanwhile, until at most half of each high-water mark is in use."""
         machine = self._machine
         waker = ThreadWaker()
         try:

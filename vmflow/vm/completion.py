@@ -24,7 +24,7 @@ class DeviceWork:
         chain: the `Chain` instruction that passes its members, such as this one, one by one; None without one.
         outcome: the outcome of running the instruction; valid once the event is reached.
         event: a device event that is reached when the instruction has ended.
-        marks: the device's times before and after the instruction, see `StreamPolicy.mark`; None without a tracer.
+        marks: the device's times before and after the instruction, see `StreamPolicy.mark`; None if no times are taken.
         verdict: returns the error that the device has found, see `StreamPolicy.enqueue`; None if it checks nothing.
     """
 
@@ -116,7 +116,7 @@ class CompletionTracker:
         stream.in_flight.append(item)
 
     def take_finished(self) -> list[DeviceWork]:
-        """Return the instructions that devices have ended since the last call, each behind its predecessors."""
+        """Collect instructions that devices have ended, and return them, each behind its predecessors."""
         finished: list[DeviceWork] = []
         last: int | None = None
         # The streams are queried one after the other, while the device goes on working.  An instruction may be found to
@@ -135,7 +135,7 @@ class CompletionTracker:
         return finished
 
     def first(self, preferred: Stream) -> DeviceWork | None:
-        """Return the oldest unfinished instruction on stream `preferred`, else on any stream; None if none is left."""
+        """Return the oldest uncollected instruction on stream `preferred`, else on any stream; None if none is left."""
         for stream in (preferred, *self._contexts):
             try:
                 item: DeviceWork = stream.in_flight[0]
@@ -145,7 +145,7 @@ class CompletionTracker:
         return None
 
     def oldest(self) -> list[DeviceWork]:
-        """Return the oldest unfinished instruction of each asynchronous stream that has one."""
+        """Return the oldest uncollected instruction of each asynchronous stream that has one."""
         items: list[DeviceWork] = []
         for stream in list(self._contexts):
             with suppress(IndexError):  # the stream has none, or another thread has just collected it
@@ -153,7 +153,7 @@ class CompletionTracker:
         return items
 
     def busy(self) -> Stream | None:
-        """Return an asynchronous stream that has unfinished instructions; None if none has."""
+        """Return an asynchronous stream that has uncollected instructions; None if none has."""
         for stream in self._contexts:
             if stream.in_flight:
                 return stream

@@ -364,7 +364,7 @@ class Driver:
     ) -> bool:
         """Run a policy inline, in this call, if it needs no waiting and no other thread; returns whether it ran.
 
-        If the policy raises an `Exception`, its outputs hold the failure, as with an instruction.
+        If `compute` raises an `Exception`, the outputs hold the failure, as with an instruction.
 
         Args:
             policy, stream: the policy, and the stream that it belongs to.
@@ -452,7 +452,7 @@ def _compute(policy: InstructionPolicy) -> None:
     policy.compute()
 
 
-# A Final variable, since compiled code would look up the global function at each use.
+# A Final variable: compiled code would look up the global function `_compute` at each use.
 _COMPUTE: Final = _compute
 
 

@@ -11,8 +11,6 @@ The lists of instructions, named as in OneFlow:
     ready          every edge satisfied, not yet launched; kept per stream, by priority and program order.
     lively         seen by a turn and not yet erased, in arrival order; a fused instruction in place of its members.
     barrier        barriers that wait until they are the oldest lively instruction.
-
-The cost per access and per edge is constant.
 """
 
 from __future__ import annotations
@@ -460,11 +458,10 @@ class VirtualMachineEngine:
                 readers[instruction] = None
 
     def _edge(self, source: Instruction, target: Instruction, preschedulable: bool, follows: Stream | None) -> None:
-        """Make `target` wait for the launch of `source` if it may, else for the erasure of `source`.
+        """Make `target` wait for the launch of `source` if `target` may, else for the erasure of `source`.
 
-        It may if it is `preschedulable` and `source` is on its stream or on `follows`.  An edge already satisfied is
-        not added.  The caller's dependence forgets the older access nevertheless: waiting for `target` includes
-        waiting for `source`, since instructions of a stream are erased in order.
+        `target` may if it is `preschedulable` and `source` is on its stream or on `follows`.  An edge already satisfied
+        is not added.
         """
         if source is target:
             return

@@ -146,8 +146,7 @@ class Handover:
             holds_value = storage.settled()
             outgoing, incoming = self._halves(previous, dependence, new, holds_value)
             previous.engine.pending.append(outgoing)
-            # From now on a reader must wait for the value on this machine, where the `HandoverIn` stands for all
-            # accesses on the old machine.
+            # From now on this machine orders the accesses; the `HandoverIn` stands for all accesses on the old machine.
             dependence.replace(new)
             storage.take_over(home, new, incoming, machine.engine.pending, holds_value)
             self.last_incoming = incoming

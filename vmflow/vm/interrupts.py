@@ -7,8 +7,7 @@ a `Shield` is raised the signal is noted instead, and handled when the shield is
 
 from __future__ import annotations
 
-# `_signal` is the C module that `signal` wraps, which makes calls ten times as slow and takes half a millisecond to
-# import.
+# The C module that `signal` wraps: `signal` makes calls ten times as slow, and takes half a millisecond to import.
 import _signal  # type: ignore[import-not-found]
 import sys
 import threading
@@ -48,7 +47,7 @@ class Shield:
         return True
 
     def lower(self) -> None:
-        """Restore the SIGINT handler, unless another one was set meanwhile, and call it if a signal came."""
+        """Restore the SIGINT handler, unless another was set meanwhile; if a signal came, call the handler now set."""
         handler = _signal.getsignal(_SIGINT)
         if handler == self._note:
             handler = self._handler
@@ -66,7 +65,7 @@ def remember_at_exit() -> None:
     """Make Python end the process by SIGINT if Ctrl-C has ended the program, as a shell expects.
 
     Python does so by itself, unless any thread has run code from a string since: Python notes how the last such code
-    ended.  Importing a module with a named tuple runs some, and so does the thread that compiles C kernels.
+    ended.
     """
     interactive = hasattr(sys, "ps1")  # then Ctrl-C ends only a statement, not the program, and sets `last_type`, too
     if getattr(sys, "last_type", None) is KeyboardInterrupt and not interactive:

@@ -52,7 +52,7 @@ class Lifecycle:
 
     @property
     def closed(self) -> bool:
-        """Whether the machine has ended."""
+        """Whether the state is "closed" or "aborted"."""
         return self.state in ("closed", "aborted")
 
     def remember(self, failure: Failure) -> None:
@@ -166,7 +166,7 @@ class Lifecycle:
             machine.waiters.settle(instruction.members or (instruction,))
         machine.back_pressure.wake()
         if not machine.engine.lively:
-            # No instructions are left that noted storages would have to wait for to release their memory.
+            # No instruction is left that uses the noted storages.
             machine.releases.forget()
 
     def _clean_up(self) -> None:

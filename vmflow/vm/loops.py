@@ -64,7 +64,8 @@ class Loops:
     def arm_home(self) -> None:
         """Schedule the machine's turns on the loop of its `async with` block, from another thread.
 
-        Does nothing if a loop is about to run them.  If the block's loop is closed, this thread runs the turns.
+        Does nothing without such a loop, or if a loop is about to run the turns.  If the block's loop is closed, this
+        thread runs them.
         """
         if self.home is None or (self._armed is not None and not self._armed.is_closed()):
             return

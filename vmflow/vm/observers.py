@@ -29,7 +29,7 @@ class Observers:
         self.inline = not gathers and races is None
 
     def gather(self, gathers: bool) -> None:
-        """Gather instructions before they run, or let them run as they are issued again."""
+        """Gather instructions before they run, or again let them run as they are issued."""
         self._gathers = gathers
         self.listen(self.tracer)
 

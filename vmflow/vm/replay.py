@@ -20,8 +20,8 @@ from .story import Script
 class Replayed(InstructionPolicy):
     """The policy of a replayed instruction: orders it as the original policy did, and runs nothing.
 
-    Instructions are fused as the script says, since it lacks the operands on which chains depend.  For the engine they
-    all make chains, so that its limit of a fused instruction's cost does not count.
+    Instructions are fused as the script says, since it lacks the operands on which chains depend.  The engine
+    takes each fused instruction for a chain, so that `fuse_below` does not limit its cost.
 
     Attributes:
         fused_into: the serial of the fused instruction that stood for this one; None if it was not fused.

@@ -130,7 +130,7 @@ class Snapshot:
         return "\n".join(lines) + ">"
 
     def to_svg(self) -> str:
-        """An SVG image of the lively instructions: an arrow leads from each to those that wait for it, but barriers.
+        """An SVG image of the lively instructions: an arrow leads from each to those that wait for it, except barriers.
 
         Dashed arrows connect the launched instructions of a stream, which run in this order.
 

@@ -39,7 +39,7 @@ class StallWatch:
             self.look()
 
     def arm(self, loop: AbstractEventLoop) -> None:
-        """While anybody waits, check for a stall every `stall_after` seconds, by a timer on `loop` if none has one.
+        """While anybody waits, check for a stall every `stall_after` seconds, by a timer on one loop at a time.
 
         Does nothing if `stall_after` is infinite.
         """

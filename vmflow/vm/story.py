@@ -56,8 +56,7 @@ class Turn:
 class Story:
     """The last turns of an engine.
 
-    An instruction drops its policy when it has run: then an entry keeps no array alive, and a few hundred bytes for
-    each instruction.
+    An instruction drops its policy when it has run, and then an entry keeps no array alive.
     """
 
     def __init__(self, length: int) -> None:

@@ -131,6 +131,9 @@ def simulated_device(device: Device) -> SimulatedDevice:
 
     It is made at the first use, in the mode of the environment variable ``VMFLOW_SIM`` ("lazy", "eager" or
     "random", or one and a seed as "random:17"; by default lazy).
+
+    Raises:
+        ValueError: for a device of another type, or if ``VMFLOW_SIM`` is no such mode.
     """
     if device.type != "sim":
         raise ValueError(f"{device} is not simulated")

@@ -71,8 +71,7 @@ class VirtualMachine(MachineFields):
         turn_budget: the seconds for which the machine's callback on an event loop may start instructions before it
             returns; and for which ops may start inline in each turn of the loop.
         gather: a script that issues instructions without waiting runs a turn when this many are pending, or sooner.
-            None for 32, and to run an instruction that nothing precedes as it is issued, which takes less time than a
-            turn.
+            None for 32, and to run an instruction that nothing precedes as it is issued.
         high_water: the number of unfinished instructions above which a thread that issues more waits, or runs turns.
         high_water_bytes: the bytes of unfinished instructions' large results above which it does so, too.  A thread
             with a running loop gets a `BackPressureWarning` if its turns leave more than a mark unfinished; the result
@@ -90,9 +89,9 @@ class VirtualMachine(MachineFields):
             instruction was still running when the time to close was up.
 
     Raises:
-        TypeError: if a count or mark is no `int`, or a time no `int` or `float`; or for a bool.
+        TypeError: if a count or mark is no `int`, or a time no `int` or `float`; a bool is neither.
         ValueError: for a number that is not positive (`drain_timeout`: a negative one), a time that is nan or more than
-            a lock can wait for (`stall_after`: but infinity), or another `cpu_worker`.
+            a lock can wait for (`stall_after`: but infinity), such a `VMFLOW_STALL_SECONDS`, or another `cpu_worker`.
 
     Example:
         >>> import asyncio
@@ -186,7 +185,7 @@ class VirtualMachine(MachineFields):
 
     @property
     def closed(self) -> bool:
-        """Whether the machine has ended: its state is "closed" or "aborted"."""
+        """Whether the state is "closed" or "aborted"."""
         return self.lifecycle.closed
 
     @property
@@ -197,7 +196,11 @@ class VirtualMachine(MachineFields):
     # Streams
 
     def stream(self, device: Device, kind: str = "compute") -> Stream:
-        """Return the machine's stream of this kind on `device`, opened at the first use."""
+        """Return the machine's stream of this kind on `device`, opened at the first use.
+
+        Raises:
+            DeviceUnavailable, ValueError: see `stream_table.make_policy`.
+        """
         return self.devices.stream(device, kind)
 
     def control_stream(self) -> Stream:
@@ -284,7 +287,7 @@ class VirtualMachine(MachineFields):
         self.accepted(instruction)
 
     def issue_from_within(self, instruction: Instruction) -> None:
-        """Accept an instruction that a running instruction issues; the driving thread will run it.
+        """Accept an instruction that a running instruction issues; the driving thread will launch it.
 
         A machine that drains accepts it, too; if the machine has ended, the instruction is dropped.
         """
@@ -299,7 +302,7 @@ class VirtualMachine(MachineFields):
     def would_run_here(self, stream: Stream, cost: int) -> bool:
         """Whether the caller itself may do `cost` nanoseconds of work, in place of an instruction on `stream`.
 
-        Only code that an instruction runs on the driving thread may, if there is neither tracer nor race check.
+        Only code that an instruction runs on the driving thread may, and only without a tracer and a race check.
         """
         return (
             stream.posted == 0
@@ -415,7 +418,8 @@ class VirtualMachine(MachineFields):
         """Block until `instruction` has ended; meanwhile this thread may run instructions.
 
         Raises:
-            RuntimeError: if it is unfinished, and an instruction or turn of this machine, or a device, runs the caller.
+            RuntimeError: if it is unfinished, and the caller runs in an instruction or turn of this machine, or of a
+                machine that hands storages over to it, or in a function of a device.
             Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does, unless
                 the policy has `keeps_outputs`.  An error passed to `Scope.cancel` is raised instead.
             VirtualMachineClosed: if the machine is aborted before.
@@ -449,7 +453,7 @@ class VirtualMachine(MachineFields):
     # Sharing storages with other machines
 
     def take_over(self, storage: Storage) -> Dependence:
-        """Let this machine order accesses to `storage` after all issued on other machines; returns its dependence."""
+        """Let this machine order the accesses to `storage` from now on; returns the storage's dependence."""
         storage.admit()
         return self.handover.take_over(storage)
 
@@ -556,7 +560,7 @@ def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
 
 
 def default_machine() -> VirtualMachine:
-    """Return the machine for ops outside of all ``async with machine`` blocks, made at the first use."""
+    """Return the machine that is current where no other machine was entered, made at the first use."""
     if not DEFAULT:
         with _default_lock:
             if not DEFAULT:
@@ -565,7 +569,7 @@ def default_machine() -> VirtualMachine:
 
 
 def current_machine() -> VirtualMachine:
-    """Return the machine to which ops are issued here: that of the innermost ``async with machine``, or the default.
+    """Return the machine to which ops are issued here: the innermost entered, a simulated rank's, or the default.
 
     Example:
         >>> flow.vm.current_machine() is flow.vm.default_machine()

@@ -111,7 +111,7 @@ class Waiters:
             self._machine.driver.pass_on()
 
     def _raise_if_given_up(self, instruction: Instruction, scope: Scope | None) -> None:
-        """Raise an error if waiting is useless: the instruction's scope has dropped it, or the machine was aborted."""
+        """Raise an error if `scope` has ended before the instruction has run, or if the machine was aborted."""
         machine = self._machine
         if scope is not None and instruction.state < DONE:
             dropped = scope.dropped()
@@ -240,7 +240,7 @@ class Waiters:
 
 
 def _scope_that_drops(instruction: Instruction) -> Scope | None:
-    """Return the scope of an instruction, if that scope's end would make the results raise; else None."""
+    """Return the scope whose end ends waits for the instruction; None without one, or if the policy `keeps_outputs`."""
     policy = instruction.policy
     return None if policy is not None and policy.keeps_outputs else scope_of(instruction)
 
@@ -280,7 +280,7 @@ class Checkpoint:
 
 
 class Synchronization:
-    """The awaitable that `synchronize` returns: it waits for all instructions issued before the call."""
+    """An awaitable that waits for one instruction, such as the barrier that `synchronize` has issued."""
 
     __slots__ = ("_instruction", "_machine")
 

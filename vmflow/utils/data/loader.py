@@ -31,24 +31,25 @@ _PREFETCH: Final = 2
 class DataLoader:
     """Batches of a dataset, for ``for batch in loader`` and ``async for batch in loader``.
 
-    Every iteration is independent of others, also of those over the same loader at the same time.  Leaving one, by
-    ``break``, an exception or cancellation, ends its workers, unless they are persistent.
-    ``contextlib.closing(iter(loader))`` and ``contextlib.aclosing(aiter(loader))`` wait for their end as well.
+    Several iterations over one loader may run at the same time.  Leaving a loop over the loader, by ``break``, an
+    exception or cancellation, ends the loop's workers, unless they are persistent.
+    ``contextlib.closing(iter(loader))`` and ``contextlib.aclosing(aiter(loader))`` also wait until the workers end.
 
     ``async for`` does not block the event loop while batches are fetched: with ``num_workers=0`` one thread fetches
     each batch when it is asked for.  Plain ``for`` with ``num_workers=0`` fetches in place.
 
-    An exception of the dataset or `collate_fn` is raised when the batch's turn comes, with a note about the sample or
-    batch, and ends the iteration.
+    An exception of the dataset or `collate_fn` ends the iteration when the batch's turn comes, with a note about the
+    sample or batch.  `RuntimeError` replaces `StopIteration` and the like, and exceptions that pickle cannot copy; it
+    also reports a worker process that died.
 
     Random numbers: an iteration takes seeds from `generator` when it begins.  With `in_order` and a dataset found by
-    index, the order, and the results of vmflow's random functions while a batch is fetched, depend on these alone and
-    not on the number of workers or their speed.  Worker processes also seed `random` and `numpy.random`; threads share
-    these with the rest of the program.
+    index, neither the order nor the results of vmflow's random functions while a batch is fetched depend on the number
+    of workers or their speed.  Worker processes also seed `random` and `numpy.random`; threads share these with the
+    rest of the program.
 
     Args:
         dataset: found by index, or an `IterableDataset`.
-        batch_size: samples to a batch; None for samples by themselves, not collated.
+        batch_size: samples to a batch; None for samples by themselves.
         shuffle: whether to visit the samples in random order.
         sampler: the order of indices, instead of `shuffle`.
         batch_sampler: lists of indices, instead of `batch_size`, `shuffle`, `sampler` and `drop_last`.
@@ -57,18 +58,17 @@ class DataLoader:
             itself, by default `default_convert`.
         pin_memory, pin_memory_device: accepted for PyTorch's sake, and without effect: the loader does not pin memory.
         drop_last: leave out the last batch, of an `IterableDataset` each worker's last one, if it is not full.
-        timeout: seconds to wait for a batch from workers; 0 for as long as it takes.
-        worker_init_fn: called in each worker with its number, before anything is fetched.
-        multiprocessing_context: how processes are started, as a name or a context of `multiprocessing`; "spawn" by
-            default, since a forked child has the locks of the parent's threads, but not the threads.
+        timeout: seconds to wait for a batch from workers before `TimeoutError`; 0 for as long as it takes.
+        worker_init_fn: called in a worker with the worker's number, before the worker's first batch.
+        multiprocessing_context: how processes are started, a name or context of `multiprocessing`; by default "spawn".
         generator: of the order and the seeds; by default that of the context in which iteration begins.
         prefetch_factor: the most batches that each worker, on average, fetches ahead; 2 by default.
         persistent_workers: keep the workers of one iteration for the next, until the loader is gone.
         in_order: whether batches come in the order of the indices, or as they are ready.
-        worker_kind: "thread" or "process".  Threads are the default, because numpy and reading files let go of the
-            interpreter's lock, and threads start quickly, share the dataset and hand over tensors without copying.
-            Choose processes if samples are made in Python itself; dataset and functions must then be picklable, and a
-            script needs its ``if __name__ == "__main__":``.  In a worker, `get_worker_info` has the facts about it.
+        worker_kind: "thread" or "process".  Threads, the default, start quickly, share the dataset and hand over
+            tensors without copying.  Choose processes if Python code makes the samples, since threads share the
+            interpreter's lock; dataset and functions must then be picklable, and a script needs its
+            ``if __name__ == "__main__":``.  In a worker, `get_worker_info` has the facts about it.
 
     Raises:
         TypeError: for a dataset without `__getitem__` that is no `IterableDataset`, and for sizes that are no integers.
@@ -191,7 +191,7 @@ class DataLoader:
         With several workers, an `IterableDataset` may give more, or with `drop_last` fewer.
 
         Raises:
-            TypeError: if the dataset or sampler has no length.
+            TypeError: if the sampler, or without one the dataset, has no length.
         """
         if not isinstance(self.dataset, IterableDataset):
             return length_of("DataLoader", self.sampler if self.batch_sampler is None else self.batch_sampler)

@@ -1,7 +1,7 @@
 """`Prefetch` decides which worker fetches the next batch, and when, and which result the consumer gets next.
 
-`Prefetch` has no thread, clock or data: events go in, decisions come out.  A batch is known by its ticket, a number;
-tickets follow the order of the sampler.  Results are passed through unread.
+`Prefetch` has no thread or clock: events go in, decisions come out.  A batch is known by its ticket, a number;
+tickets count the batches in the order of `assign`.  Results are passed through unread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Prefetch:
         in_order: whether results are taken in the order of the tickets, or in that of their arrival.
 
     Attributes:
-        on_their_way: batches assigned and not yet taken.
+        on_their_way: how many batches are assigned and not yet taken.
     """
 
     def __init__(self, workers: int, ahead: int, in_order: bool = True) -> None:
@@ -34,16 +34,19 @@ class Prefetch:
         self._source_ended = False
         self._next_ticket = 0
         self._next_taken = 0
-        self._assigned: dict[int, int] = {}  # ticket -> worker, of batches that have not arrived
-        self._load = [0] * workers  # of each worker, how many batches are assigned and have not arrived
-        self._arrived: dict[int, Any] = {}  # ticket -> result, or NOTHING if there was none, in the order of arrival
+        # The worker of each ticket whose batch has not arrived.
+        self._assigned: dict[int, int] = {}
+        # For each worker, how many batches are assigned and have not arrived.
+        self._load = [0] * workers
+        # The results not taken, by ticket, in the order of arrival; NOTHING for a ticket without one.
+        self._arrived: dict[int, Any] = {}
         self.on_their_way = 0
 
     def wanted(self) -> int | None:
         """The worker that is to fetch another batch now; None if enough are on their way, or no more will come.
 
-        With `in_order` workers take turns, so that it does not depend on their speed which one fetches which batch.
-        Otherwise the worker with the fewest batches to fetch is wanted, if these are fewer than `ahead`.
+        With `in_order` workers take turns, whatever their speed.  Otherwise the worker with the fewest batches to fetch
+        is wanted, if these are fewer than `ahead`.
         """
         if self._source_ended or not self._active or self.on_their_way >= self._limit:
             return None
@@ -53,7 +56,7 @@ class Prefetch:
         return worker if self._load[worker] < self._ahead else None
 
     def assign(self, worker: int) -> int:
-        """Note that `worker`, which was wanted, fetches another batch; returns its ticket."""
+        """Note that `worker`, which was wanted, fetches another batch; returns the batch's ticket."""
         ticket = self._next_ticket
         self._next_ticket += 1
         self._assigned[ticket] = worker

@@ -6,7 +6,7 @@ cannot be missed.
 
 Large arrays of numpy's dtypes travel through the sockets too, outside of the pickle: from the sender's memory into
 fresh memory of the receiver.  New shared memory for each batch is slower, since the kernel must clear and map its pages
-one by one on both sides: 4 MiB took 4.5 ms so, and 0.75 ms through the sockets.
+one by one on both sides.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOST: Final = (EOFError, ConnectionError, OSError)
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles tensors on the CPU as arrays; large ones, except bfloat16, lend their memory instead of being copied."""
+    """Pickles CPU tensors as arrays; large contiguous arrays, except bfloat16, are not copied into the pickle."""
 
     def reducer_override(self, thing: Any) -> Any:
         if type(thing) is Tensor and thing.device.type == "cpu":
@@ -56,7 +56,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _arrived(array: Any, requires_grad: bool) -> Tensor:
-    """Make a tensor of the other process's array, on this one's default device; that of a worker is the CPU."""
+    """Make a tensor of the other process's array, on the default device of this process's context."""
     if not array.flags.writeable:  # the memory of a small array is a part of the pickle
         array = array.copy()
     return creation.from_array(array, creation.chosen_device(None)).requires_grad_(requires_grad)
@@ -125,7 +125,7 @@ def _read(link: socket.socket, size: int) -> memoryview:
 
 def _serve(link: socket.socket, recipe: Recipe, number: int) -> None:
     """The program of the worker's process: answer until the consumer's side has ended."""
-    # Ctrl-C goes to all processes of a terminal; the consumer gets it, and ends this one.
+    # Ctrl-C goes to all processes of a terminal; the consumer, which gets it too, ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     # One thread for ops, since the other workers and the consumer need cores, too.
@@ -172,8 +172,8 @@ def _portable(error: BaseException) -> BaseException:
 
 # In the consumer's process
 
-# No process may be forked while both ends of another one's socket are open in the consumer's: with its copies of them,
-# that other process would never see the end of the consumer's side.
+# No process may be forked while both ends of another one's connection are open in the consumer's: the forked process
+# would have copies of both, and the other process might never see the end of the consumer's side.
 _starting = threading.Lock()
 
 
@@ -227,7 +227,7 @@ class RemoteFetcher:
                 return  # the process has died or was interrupted; `begin` starts another one if there is more to do
 
     def interrupt(self) -> None:
-        """Stop waiting for an answer; from any thread."""
+        """Close the connection, so that a call which waits for an answer fails; from any thread."""
         self._interrupted = True
         link = self._link
         if link is not None:
@@ -315,8 +315,8 @@ class RemoteFetcher:
 def start_method(given: str | BaseContext | None) -> BaseContext:
     """The way to start processes; "spawn" if none is given.
 
-    A forked process would have copies of the consumer's threads' locks but not of the threads, and its event loop's
-    sockets; and every fork must wait for all that was issued to end.
+    A forked process would have copies of the locks of the consumer's threads but not the threads, and of the sockets of
+    the consumer's event loop; and every fork must wait for all that was issued to end.
 
     Raises:
         ValueError: for a name that `multiprocessing` does not know.

@@ -1,8 +1,7 @@
 """Samplers: in which order the samples of a dataset are visited, and in which batches.
 
-Random samplers take their range of the generator's sequence when iteration begins, and shuffle when the first index
-is asked for.  So an order depends on when its iteration began, and neither on random numbers drawn during it nor on
-samples added during it; and beginning is cheap wherever it is done.
+A sampler with a `generator` takes its range of the generator's sequence when iteration begins, and shuffles when the
+first index is asked for.  So an order does not depend on random numbers drawn, or samples added, during the iteration.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class SequentialSampler(Sampler[int]):
     """The indices in order.
 
     Raises:
-        TypeError: when iterated over, if the dataset has no length.
+        TypeError: when iterated over or given to `len`, if the dataset has no length.
 
     Example:
         >>> list(flow.utils.data.SequentialSampler("abc"))
@@ -92,12 +91,13 @@ class RandomSampler(Sampler[int]):
     Args:
         data_source: the dataset; only its length is used.
         replacement: whether each draw is of all indices, so that some come several times and some not at all.
-        num_samples: how many indices in all; by default as many as there are samples.  More than that, without
-            replacement, are drawn in rounds, each of which visits all before the next begins.
+        num_samples: how many indices in all, if the dataset is not empty; by default as many as there are samples.
+            More than that, without replacement, are drawn in rounds, each of which visits all before the next begins.
         generator: the source; by default that of the context in which iteration begins.
 
     Raises:
-        TypeError: if `num_samples` is no integer, or `replacement` no bool.
+        TypeError: if `num_samples` is no integer, or `replacement` no bool; when iterated over, if the dataset has no
+            length.
         ValueError: if `num_samples` is less than 1.
 
     Example:
@@ -123,7 +123,7 @@ class RandomSampler(Sampler[int]):
 
     @property
     def num_samples(self) -> int:
-        """How many indices an iteration has."""
+        """How many indices an iteration has, if the dataset is not empty."""
         return length_of("RandomSampler", self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
@@ -150,7 +150,7 @@ class RandomSampler(Sampler[int]):
 
 
 class SubsetRandomSampler(Sampler[int]):
-    """The given indices in random order, each once.
+    """The given indices in random order.
 
     Raises:
         TypeError: when iterated over, if the indices have no length.
@@ -180,15 +180,15 @@ class WeightedRandomSampler(Sampler[int]):
     """Indices below the number of weights, drawn with probabilities proportional to these.
 
     Args:
-        weights: not negative, not all zero, of a finite sum; they need not add up to 1.
+        weights: a vector, not negative, not all zero, of a finite sum; they need not add up to 1.
         num_samples: how many indices to draw.
         replacement: whether an index may be drawn again.
         generator: the source; by default that of the context in which iteration begins.
 
     Raises:
         TypeError: if `num_samples` is no integer, or `replacement` no bool.
-        ValueError: for weights other than these, if `num_samples` is less than 1, or if fewer weights than that are
-            not zero, without replacement.
+        ValueError: for other weights, if `num_samples` is less than 1, or if, without replacement, `num_samples` is
+            more than the number of weights that are not zero.
 
     Example:
         >>> list(flow.utils.data.WeightedRandomSampler([0.0, 1.0, 0.0], num_samples=2))
@@ -282,9 +282,9 @@ class BatchSampler(Sampler[list[int]]):
 
 
 class DistributedSampler(Sampler[int]):
-    """The share of one rank in the indices of a dataset, so that ranks of a job see different samples.
+    """The share of one rank in the indices of a dataset.
 
-    All ranks must give the same arguments but for `rank`.  Without `set_epoch` before each, all epochs have one order.
+    All ranks must give the same arguments but for `rank`.  Call `set_epoch` before each epoch for a new random order.
 
     Args:
         dataset: only its length is used.
@@ -295,7 +295,7 @@ class DistributedSampler(Sampler[int]):
         drop_last: if the ranks do not divide the length, leave out the last indices instead of repeating the first.
 
     Raises:
-        TypeError: if a number is no integer.
+        TypeError: if a number is no integer; when iterated over, if the dataset has no length.
         ValueError: if `rank` is not below `num_replicas`, or a number is too small.
 
     Example:
@@ -323,7 +323,7 @@ class DistributedSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order that belongs to `epoch`."""
+        """Let iterations that begin later have the random order of `epoch`, an integer from 0."""
         self.epoch = whole_number("DistributedSampler", "epoch", epoch, 0)
 
     def __iter__(self) -> Iterator[int]:

@@ -28,7 +28,7 @@ from .process import RemoteFetcher, leave_open
 
 @attrs.define(eq=False)
 class _Sleeper:
-    """A consumer that waits until a `Letter`, the result of a job, is in its inbox."""
+    """A consumer that waits for a letter in its inbox."""
 
     waker: ThreadWaker | FutureWaker
 
@@ -252,7 +252,7 @@ class Crew:
 
 _crews: weakref.WeakSet[Crew] = weakref.WeakSet()
 
-# Seconds for which the interpreter's exit waits for batches that are being fetched.
+# Seconds for which the interpreter's exit waits, at most, for batches that are being fetched.
 _GRACE_SECONDS: Final = 2.0
 
 
