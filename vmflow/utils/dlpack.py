@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 
 def to_dlpack(tensor: Tensor) -> Any:
-    """A capsule that shares the tensor's memory, for one consumer; see `Tensor.__dlpack__`."""
+    """A DLPack capsule of the tensor, for one consumer; see `Tensor.__dlpack__`."""
     return tensor.__dlpack__()

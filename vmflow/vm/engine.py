@@ -83,6 +83,9 @@ class VirtualMachineEngine:
         window: the largest number of new instructions that one turn takes.
         fuse_below: the most estimated nanoseconds of instructions fused into one, but for chains; 0 to fuse nothing.
         story: the number of turns that the story remembers, for debugging.
+
+    Raises:
+        ValueError: if `window` is less than 1, or `fuse_below` is negative.
     """
 
     def __init__(self, window: int = WINDOW, story: int = 32, fuse_below: int = FUSE_BELOW) -> None:

@@ -38,7 +38,7 @@ def _at_exit() -> None:
 
 # Forking
 
-# The most seconds that a fork waits for the instructions of other threads.
+# About the most seconds that a fork waits for the instructions of other threads.
 _PATIENCE: Final = 0.02
 
 

@@ -71,7 +71,7 @@ class DataLoader:
             ``if __name__ == "__main__":``.  In a worker, `get_worker_info` has the facts about it.
 
     Raises:
-        TypeError: for a dataset without `__getitem__` that is no `IterableDataset`, and for sizes that are no integers.
+        TypeError: for a dataset without `__getitem__` that is no `IterableDataset`, and for sizes that are no `int`.
         ValueError: for arguments that exclude each other, or are out of range.
 
     Example:
