@@ -30,8 +30,9 @@ def from_torch(torch_tensor: Any) -> Tensor:
 def to_torch(flow_tensor: Tensor) -> Any:
     """A tensor of PyTorch's that shares the memory of `flow_tensor`, without its history.
 
-    Each library sees the other's writes; a global tensor is copied instead.  vmflow's ops on the memory that were issued before the call are done, or on
-    CUDA devices launched; ops issued later may run at any time until they are awaited.
+    Each library sees the other's writes; a global tensor is copied instead.  vmflow's ops on the memory that were
+    issued before the call are done, or on CUDA devices launched; ops issued later may run at any time until they are
+    awaited.
 
         y = flow.utils.tensor.to_torch(flow.ones(2))
 
