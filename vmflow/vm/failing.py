@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
-    """Make the `Failure` of an instruction, with notes on the exception; the machine logs it if nobody reads it."""
+    """Make the `Failure` of an instruction, with notes on the exception; the failure is logged if nobody reads it."""
     policy = instruction.policy
     assert policy is not None
     for note in _place_of(instruction).notes("while running", policy.describe()):
@@ -25,10 +25,10 @@ def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseExc
 
 
 def dropped_failure_of(instruction: Instruction, dropped: Failure) -> Failure:
-    """Make the `Failure` of one instruction that a scope or closing machine drops; `dropped` is that of all.
+    """Return the `Failure` of one instruction that a scope or closing machine drops; `dropped` is the failure of all.
 
-    Raising it adds notes as those of `failure_of`, without shapes.  They are made only then, since a scope may drop
-    many instructions whose results nobody reads.
+    Notes are made when the failure is raised, see `Failure.at`: a scope may drop many instructions whose results
+    nobody reads.
     """
     return dropped.at(_place_of(instruction))
 
