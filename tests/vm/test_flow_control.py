@@ -19,6 +19,7 @@ from vmflow.context import MODE
 from vmflow.vm import stall_watch
 from vmflow.vm.stall_watch import STALL_SECONDS
 from vmflow.vm.virtual_machine import VirtualMachine
+from vmflow.vm.wakers import ThreadWaker
 
 pytestmark = pytest.mark.host
 
@@ -466,6 +467,13 @@ def test_a_waiting_thread_reports_a_stall_once() -> None:
     assert "#1 planted READY on cpu:compute in scope 'request 7', issued at" in message
     assert "waits for #1 on cpu:compute in scope 'request 7'" in message
     assert __file__ in message
+
+
+def test_a_waiting_thread_reports_a_stall_after_its_first_sleep() -> None:
+    machine = eager(stall_after=0.01)
+    with listening(STALL) as stalled, held(machine):
+        machine.waiters.watch.sleep(ThreadWaker(), None)
+        assert len(stalled.messages) == 1
 
 
 def open_when_heard(stalled: Any, closed: Any) -> None:

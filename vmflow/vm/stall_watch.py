@@ -32,9 +32,10 @@ class StallWatch:
     def sleep(self, waker: ThreadWaker, patience: float | None) -> None:
         """Let this thread sleep until `waker` is woken, at most `stall_after` and, unless None, `patience` seconds.
 
-        If the time runs out, check for a stall.
+        Checks for a stall before the sleep, and again if the time runs out.
         """
         seconds = self._machine.stall_after if patience is None else min(self._machine.stall_after, patience)
+        self.look()
         if not waker.sleep(None if seconds == math.inf else seconds):
             self.look()
 
@@ -54,11 +55,13 @@ class StallWatch:
         """Log a stall, once, if this method has seen no instruction end for `stall_after` seconds."""
         machine = self._machine
         now = time.monotonic()
-        if machine.engine.total_erased != self._erased:
+        if machine.engine.idle():
+            self._erased = -1  # the time begins anew with the next instruction
+        elif machine.engine.total_erased != self._erased:
             self._erased = machine.engine.total_erased
             self._since = now
             self._reported = False
-        elif now - self._since >= machine.stall_after and not self._reported and not machine.engine.idle():
+        elif now - self._since >= machine.stall_after and not self._reported:
             self._reported = True
             import logging  # imported here, because few programs stall and the import takes milliseconds
 
