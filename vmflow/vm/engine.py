@@ -39,8 +39,7 @@ from vmflow.streams.stream import Stream
 from .lively import Lively
 from .story import Fence, Story
 
-# By default, the most instructions that one turn of the engine takes from `pending`.  Larger turns spread a turn's own
-# cost over more instructions; smaller ones let the driver check the clock more often.
+# By default, the most instructions that one turn of the engine takes from `pending`.
 WINDOW: Final = 64
 
 # About how many instructions of a higher priority may overtake one of a lower priority, per step of priority.

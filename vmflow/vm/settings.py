@@ -11,8 +11,7 @@ from vmflow.streams import CpuStreamPolicy
 
 from .stall_watch import STALL_SECONDS
 
-# By default, a script that issues instructions without waiting runs a turn when this many are pending, or sooner: often
-# enough to keep memory low, rarely enough to spread the cost of a turn.
+# By default, a script that issues instructions without waiting runs a turn when this many are pending, or sooner.
 GATHER: Final = 32
 
 # By default, a thread without a loop that issues more than this many unfinished instructions, or bytes of their large

@@ -27,7 +27,7 @@ _INDEPENDENT: Final = {
 _QUEUED: Final = ("compute", "host_to_device", "device_to_host")
 # The kinds "compute:1" and so on: a compute stream for each further stage of a pipeline.
 STAGE_PREFIX: Final = "compute:"
-# The kinds "stream:PRIORITY:NUMBER": streams that the program has made, which keep program order as CUDA's streams do.
+# The kinds "stream:PRIORITY:NUMBER": streams that the program has made, which keep program order.
 STREAM_PREFIX: Final = "stream:"
 # The kinds "external:ADDRESS": CUDA streams of another library, which keep program order, too.
 EXTERNAL_PREFIX: Final = "external:"

@@ -37,10 +37,10 @@ class TurnLock:
     """A lock that can be taken by one assignment, so that Ctrl-C need not leave it taken for ever.
 
     Ctrl-C is raised after a call returns, hence also between the call that takes a `threading.Lock` and the `try` whose
-    `finally` releases it; holding the signal back meanwhile costs more than a small op.  Here the lock is taken by an
-    assignment to `owner`: the interpreter neither checks for signals nor lets another thread run between its bytecodes,
-    and where the assignment is not inside a call, as in `Driver.run`, a `try` may follow directly.  This needs the
-    global interpreter lock, as the lists of the engine do.
+    `finally` releases it.  Here the lock is taken by an assignment to `owner`: the interpreter neither checks for
+    signals nor lets another thread run between the assignment's bytecodes, and where the assignment is not inside a
+    call, as in `Driver.run`, a `try` may follow directly.  This needs the global interpreter lock, as the lists of the
+    engine do.
 
     A thread that releases the lock gives it to a thread that sleeps in `acquire`: otherwise a thread that takes the
     lock for each op would mostly be quicker.
