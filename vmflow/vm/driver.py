@@ -362,7 +362,7 @@ class Driver:
     def run(
         self, policy: InstructionPolicy, stream: Stream, cost: int, mode: Mode | None, whole: Instruction | None = None
     ) -> bool:
-        """Run a policy inline, in this call, if it needs no waiting and no other thread; returns whether it ran.
+        """Run a policy inline, in this call, if `_is_next` allows it and memory suffices; returns whether it ran.
 
         If `compute` raises an `Exception`, the outputs hold the failure, as with an instruction.
 

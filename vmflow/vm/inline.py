@@ -33,7 +33,7 @@ _ALLOCATES_WHOLE: Final = not isinstance(BinAllocator.allocate, FunctionType)
 
 
 def run(machine: VirtualMachine, instruction: Instruction, written: Storage | None) -> bool:
-    """Run an instruction inline instead of issuing it, if it needs no waiting and no worker; returns whether it ran.
+    """Run an instruction inline instead of issuing it, if possible now; returns whether it ran.
 
     `written` is that of `VirtualMachine.issue`.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def run(machine: VirtualMachine, instruction: Instruction) -> bool:
-    """Run an instruction issued by the thread that has the turn lock, if it need not wait; returns whether it ran."""
+    """Run an instruction issued by the thread that has the turn lock, if possible now; returns whether it ran."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred or instruction.stream.policy.asynchronous:
         return False
