@@ -143,6 +143,10 @@ def test_distribution_functions_as_in_pytorch(name: str) -> None:
     np.testing.assert_allclose(distribution.icdf(distribution.cdf(value)).numpy(), value.numpy(), rtol=1e-7)
 
 
+def test_a_falling_weibull_density_is_highest_at_0() -> None:
+    assert dist.Weibull(2.0, flow.tensor([0.5, 0.8, 1.0])).mode.tolist() == [0.0, 0.0, 0.0]
+
+
 def test_a_uniform_density_ends_where_it_ends() -> None:
     uniform = dist.Uniform(0.0, 2.0)
     found = uniform.log_prob(flow.tensor([-0.1, 0.0, 1.0, 2.0])).exp().numpy()

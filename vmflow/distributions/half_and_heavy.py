@@ -386,7 +386,7 @@ class Weibull(Distribution):
     @property
     def mode(self) -> Tensor:
         shape = self.concentration
-        return self.scale * ((shape - 1) / shape) ** shape.reciprocal()
+        return self.scale * ((shape - 1) / shape).clamp(min=0) ** shape.reciprocal()
 
     @property
     def variance(self) -> Tensor:
