@@ -776,6 +776,13 @@ def test_mixtures_that_do_not_fit() -> None:
         dist.MixtureSameFamily(dist.Normal(0.0, 1.0), weights)  # type: ignore[arg-type]
 
 
+def test_numbers_of_draws_are_integers_also_numpys() -> None:
+    count: Any = np.int64(4)
+    draws = dist.Multinomial(count, flow.tensor([1.0, 3.0]))
+    assert draws.sample().sum().item() == 4
+    assert draws.mean.tolist() == [1.0, 3.0]
+
+
 def test_several_counts_as_in_pytorch() -> None:
     torch = pytest.importorskip("torch")
     found = []
