@@ -167,7 +167,7 @@ def get_default_dtype() -> dtype:
 def set_default_dtype(d: dtype) -> None:
     """Make `d` the dtype of new floating-point tensors, unless the call or the data, such as an array, gives one.
 
-    The setting holds for this thread or task and for the tasks it starts from now on, not for others.
+    The setting, a context variable, holds for this thread or task, and for tasks that it starts later.
 
     Raises:
         TypeError: if `d` is not a floating-point dtype.
@@ -183,7 +183,7 @@ def set_default_dtype(d: dtype) -> None:
 
 
 def of_scalar(kind: type) -> dtype:
-    """The dtype of a tensor made of a Python number of type `kind` (bool, int, float or complex)."""
+    """The dtype of a tensor made of a Python number of type `kind`; TypeError unless bool, int, float or complex."""
     if issubclass(kind, bool):
         return bool_
     if issubclass(kind, int):
@@ -203,7 +203,8 @@ def promote_types(first: dtype, second: dtype) -> dtype:
     int64 with float16 is float16; float16 with bfloat16 is float32.
 
     Raises:
-        TypeError: for uint64 with a signed integer, since no integer dtype holds the values of both.
+        TypeError: for uint64 with a signed integer, since no integer dtype holds the values of both; if an argument is
+            no dtype.
 
     Example:
         >>> flow.promote_types(flow.uint8, flow.int8)
@@ -213,7 +214,7 @@ def promote_types(first: dtype, second: dtype) -> dtype:
         return first
     found = _PROMOTED.get((first, second))
     if found is None:
-        found = _PROMOTED[first, second] = _promote(first, second)
+        found = _PROMOTED[first, second] = _promote(checked("promote_types", first), checked("promote_types", second))
     return found
 
 

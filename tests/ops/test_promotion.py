@@ -66,6 +66,11 @@ def test_the_table_is_symmetric_and_complete() -> None:
     assert all(found[second, first] == result for first, second, result in PAIRS)
 
 
+def test_only_dtypes_promote() -> None:
+    with pytest.raises(TypeError, match=r"promote_types: dtype must be a vmflow dtype such as vmflow.float32, not str"):
+        flow.promote_types(flow.float32, "int64")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("first", "second", "result"), PAIRS)
 def test_two_tensors(first: str, second: str, result: str) -> None:
     if not result:
