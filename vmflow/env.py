@@ -1,6 +1,7 @@
 """``vmflow.env``: the rank of this process and the number of ranks, under OneFlow's names.
 
-A launcher sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them, the program is rank 0 of 1.
+A launcher sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them, a program is rank 0 of 1, unless it is
+simulated.
 """
 
 from __future__ import annotations

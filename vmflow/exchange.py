@@ -255,9 +255,11 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
         copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
-        TypeError: if `x` is neither, or of a dtype that numpy has and vmflow has not.
+        TypeError: if `x` is neither, or its dtype is none of vmflow's.
         BufferError: if `copy` is False and a copy is needed, the owner cannot export `x`, or the capsule was used
-            before.
+            before or has memory that cannot be read here.
+        ValueError: if `device` is unknown.
+        DeviceUnavailable: if `device` cannot be used here.
 
     Example:
         >>> import numpy
@@ -385,7 +387,7 @@ def _received(capsule: Any) -> tuple[Array, DType]:
     The capsule is changed so that numpy takes it: bfloat16 becomes uint16, and the device becomes the CPU.
 
     Raises:
-        TypeError: if numpy has the dtype, and vmflow has not.
+        TypeError: if vmflow does not have the dtype.
     """
     described = _described(capsule)
     bfloat16 = (described.code, described.bits) == (_BFLOAT16, 16)

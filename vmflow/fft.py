@@ -6,7 +6,8 @@ zeros at its end; -1 keeps a length.  The n-dimensional functions transform the 
 ``len(s)``, or all.
 
 They raise `TypeError` for half precision and for complex input to a transform of real numbers, `ValueError` for other
-lengths below 1, repeated dimensions and another `norm`, `IndexError` for dimensions that do not exist.
+lengths below 1, repeated dimensions and another `norm`, `IndexError` for dimensions that do not exist, and
+`RuntimeError` if `out` does not fit.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ def fft(
     """The discrete Fourier transform of `input` along the dimension `dim`; complex.
 
     Raises:
-        TypeError: for half precision.
+        TypeError: for half precision, or if `n` is no integer.
         ValueError: if `n` is 0 or below -1, for an empty dimension without `n`, or for an unknown `norm`.
         IndexError: if there is no such dimension.
+        RuntimeError: if `out` has another shape, or a dtype that cannot hold the result.
 
     Example:
         >>> flow.fft.fft(flow.tensor([1.0, 0.0, 0.0, 0.0]))
@@ -50,7 +52,7 @@ def ifft(
     """The inverse discrete Fourier transform of `input` along the dimension `dim`; complex.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`.
+        TypeError, ValueError, IndexError, RuntimeError: as `fft`.
 
     Example:
         >>> flow.fft.ifft(flow.tensor([1.0, 1.0, 1.0, 1.0])).real
@@ -66,7 +68,7 @@ def rfft(
 
     Raises:
         TypeError: for complex input and half precision.
-        ValueError, IndexError: as `fft`.
+        ValueError, IndexError, RuntimeError: as `fft`.
 
     Example:
         >>> flow.fft.rfft(flow.tensor([1.0, 2.0, 3.0, 4.0]))
@@ -83,7 +85,7 @@ def irfft(
     The signal has `n` elements, by default ``2 * (m - 1)`` for m elements of `input`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`; ValueError for one element without `n`.
+        TypeError, ValueError, IndexError, RuntimeError: as `fft`; ValueError for one element without `n`.
 
     Example:
         >>> flow.fft.irfft(flow.tensor([10, -2 + 2j, -2]))
@@ -100,7 +102,7 @@ def hfft(
     The spectrum has `n` elements, by default ``2 * (m - 1)`` for m elements of `input`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`; ValueError for one element without `n`.
+        TypeError, ValueError, IndexError, RuntimeError: as `fft`; ValueError for one element without `n`.
 
     Example:
         >>> flow.fft.hfft(flow.tensor([10, -2 + 2j, -2]))
@@ -116,7 +118,7 @@ def ihfft(
 
     Raises:
         TypeError: for complex input and half precision.
-        ValueError, IndexError: as `fft`.
+        ValueError, IndexError, RuntimeError: as `fft`.
 
     Example:
         >>> flow.fft.ihfft(flow.tensor([4.0, 16.0, 12.0, 8.0])).real
@@ -133,10 +135,10 @@ def fft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The discrete Fourier transform over two dimensions, by default the last; see `fft`.
+    """The discrete Fourier transform over two dimensions, by default the last two; see `fft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `fftn`.
 
     Example:
         >>> flow.fft.fft2(flow.eye(2)).real
@@ -157,7 +159,8 @@ def fftn(
     """The discrete Fourier transform over several dimensions, by default all; see `fft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `fft`; ValueError for repeated dimensions, or if the numbers
+            of lengths and dimensions differ.
 
     Example:
         >>> flow.fft.fftn(flow.eye(2)).real
@@ -175,10 +178,10 @@ def ifft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The inverse discrete Fourier transform over two dimensions, by default the last; see `ifft`.
+    """The inverse discrete Fourier transform over two dimensions, by default the last two; see `ifft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `fftn`.
 
     Example:
         >>> flow.fft.ifft2(flow.eye(2) * 2).real
@@ -199,7 +202,7 @@ def ifftn(
     """The inverse discrete Fourier transform over several dimensions, by default all; see `ifft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `fftn`.
 
     Example:
         >>> flow.fft.ifftn(flow.eye(2) * 2).real
@@ -217,10 +220,10 @@ def rfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The transform of a real `input` over two dimensions, by default the last; half of the last one; see `rfft`.
+    """The transform of a real `input` over two dimensions, by default the last two; the last is halved as in `rfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `rfft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `rfft` and `fftn`; ValueError without dimensions.
 
     Example:
         >>> flow.fft.rfft2(flow.ones(2, 4)).shape
@@ -237,10 +240,10 @@ def rfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The transform of a real `input` over several dimensions, by default all; half of the last one; see `rfft`.
+    """The transform of a real `input` over several dimensions, by default all; the last is halved as in `rfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `rfft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `rfft` and `fftn`; ValueError without dimensions.
 
     Example:
         >>> flow.fft.rfftn(flow.ones(2, 4)).shape
@@ -257,10 +260,10 @@ def irfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The inverse of `rfft2`: the real signal over two dimensions, by default the last; see `irfft`.
+    """The inverse of `rfft2`: the real signal over two dimensions, by default the last two; see `irfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `irfft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `irfft` and `fftn`; ValueError without dimensions.
 
     Example:
         >>> flow.fft.irfft2(flow.ones(2, 3)).shape
@@ -280,7 +283,7 @@ def irfftn(
     """The inverse of `rfftn`: the real signal over several dimensions, by default all; see `irfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `irfft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `irfft` and `fftn`; ValueError without dimensions.
 
     Example:
         >>> flow.fft.irfftn(flow.ones(2, 3)).shape
@@ -297,10 +300,10 @@ def hfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The real spectrum of a Hermitian-symmetric signal over two dimensions, by default the last; see `hfft`.
+    """The real spectrum of a Hermitian-symmetric signal over two dimensions, by default the last two; see `hfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `hfft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `hfft` and `fftn`; ValueError without dimensions.
 
     Example:
         >>> flow.fft.hfft2(flow.ones(2, 3)).shape
@@ -320,7 +323,7 @@ def hfftn(
     """The real spectrum of a Hermitian-symmetric signal over several dimensions, by default all; see `hfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `hfft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `hfft` and `fftn`; ValueError without dimensions.
 
     Example:
         >>> flow.fft.hfftn(flow.ones(2, 3)).shape
@@ -340,7 +343,7 @@ def ihfft2(
     """The inverse of `hfft2`: half of the signal with a real spectrum over two dimensions; see `ihfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `ihfft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `ihfft` and `fftn`; ValueError without dimensions.
 
     Example:
         >>> flow.fft.ihfft2(flow.ones(2, 4)).shape
@@ -360,7 +363,7 @@ def ihfftn(
     """The inverse of `hfftn`: half of the signal with a real spectrum over several dimensions; see `ihfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `ihfft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `ihfft` and `fftn`; ValueError without dimensions.
 
     Example:
         >>> flow.fft.ihfftn(flow.ones(2, 4)).shape

@@ -1,4 +1,4 @@
-"""``vmflow.func``: functions that make a function's derivatives by autograd, or call a module with other parameters.
+"""``vmflow.func``: functions that make a function's derivatives by autograd, or handle the parameters of modules.
 
 Derivatives nest: ``grad(grad(f))`` is the second one.  If the function uses outer tensors that require a gradient, the
 derivative can be differentiated by these tensors, too.
@@ -39,7 +39,8 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: 
     Raises:
         TypeError: at the call, if an argument to differentiate by is no tensor.
         ValueError: at the call, if there is no such argument.
-        RuntimeError: at the call, if `func` does not return a single element.
+        RuntimeError: at the call, if `func` does not return a single element, or such an argument is of integers or
+            bools.
 
     Example:
         >>> flow.func.grad(lambda x: x * x)(flow.tensor(3.0))
@@ -91,12 +92,13 @@ def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tu
 
     Args:
         func: from tensors to a tensor or a tuple; with `has_aux`, a pair of such a result and anything else.
-        primals: floating-point or complex tensors of any shapes.
+        primals: tensors of any shapes.
         has_aux: whether `func` returns a pair, whose second value is passed on as the third result.
 
     Raises:
-        TypeError: if an argument is no tensor.
-        RuntimeError: from the second result, if the vectors do not have the shapes of the results.
+        TypeError: if a primal or a result of `func` is no tensor.
+        RuntimeError: for primals of integers or bools; from the second result, if the vectors do not have the shapes of
+            the results.
 
     Example:
         >>> output, multiply = flow.func.vjp(lambda x: x * x, flow.tensor([1.0, 2.0]))
@@ -143,7 +145,9 @@ def jvp(
         has_aux: whether `func` returns a pair, whose second value is passed on as the third result.
 
     Raises:
-        RuntimeError: if the tangents do not have the shapes of the primals, or by `strict`.
+        TypeError: if a primal or a result of `func` is no tensor.
+        RuntimeError: for primals of integers or bools, if the tangents do not have the shapes of the primals, or by
+            `strict`.
 
     Example:
         >>> flow.func.jvp(lambda x: x * x, (flow.tensor([1.0, 2.0]),), (flow.ones(2),))
@@ -184,6 +188,8 @@ def jacrev(
 
     Raises:
         ValueError: if `chunk_size` is less than 1; at the call, if there is no such argument.
+        TypeError: at the call, if such an argument or a result is no tensor.
+        RuntimeError: at the call, if such an argument is of integers or bools.
 
     Example:
         >>> flow.func.jacrev(lambda x: x * x)(flow.tensor([1.0, 2.0]))
@@ -214,7 +220,7 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
     """Make a function that computes the second derivatives of `func`: the Jacobian of its Jacobian.
 
     Raises:
-        ValueError: at the call, if there is no such argument.
+        ValueError, TypeError, RuntimeError: at the call, as `jacrev`.
 
     Example:
         >>> flow.func.hessian(lambda x: (x**3).sum())(flow.tensor([1.0, 2.0]))
@@ -273,8 +279,8 @@ def _stacked(states: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
 def _transforming() -> Iterator[list[AutogradMeta]]:
     """A block that computes a derivative; yields the list of the leaves made by it and by derivatives within it.
 
-    The results of an inner derivative may depend on the leaves of an outer one, and keep their history then.  It leads
-    to leaves of both, so that the outer one has to know those of the inner one when it frees its own results.
+    The results of an inner derivative may depend on the leaves of an outer one, and keep their history then.  That
+    history leads to leaves of both, so that the outer one has to know those of the inner one when it frees its results.
     """
     made: list[AutogradMeta] = []
     token = _made.set(made)

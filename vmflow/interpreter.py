@@ -124,7 +124,7 @@ def dispatch(
 ) -> Tensor:
     """Run an op of one result by the mode's interpreter.
 
-    Autograd records it if it is on, the op has a gradient, and an input requires one.
+    Autograd records the op if grad mode is on, the op has a gradient, and an input requires one.
     """
     mode = _current_mode()
     if mode.autocast is not None:
@@ -305,8 +305,7 @@ def plan_of(
 ) -> OpPlan:
     """The plan of a call of `op`: output shapes and dtypes, and the kernel.  `default` is the mode's default dtype.
 
-    The op caches its plans by operands' metas, attributes, scalars' types and `default`.  With one or two operands, the
-    plan used last is tried first.
+    The op caches its plans by operands' metas, attributes, scalars' types and `default`.
     """
     count = len(blobs)
     recent = op.recent

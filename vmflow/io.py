@@ -80,8 +80,8 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
     (see `nn.Graph.with_dynamic_input_shape`) is saved with all of them.
 
     Args:
-        obj: tensors, numbers, strings, None, and dicts (keys are strings or integers), lists and tuples of these; or an
-            `nn.Graph`.
+        obj: tensors, Python numbers, strings, None, and dicts (keys are strings or integers), lists and tuples of
+            these; or an `nn.Graph`.
         f: the path of the file, or of the folder of a graph; or a binary file open for writing, which is written from
             its current position and left open.
         global_dst_rank: the only rank that writes the file, needed if `obj` has global tensors, which are saved whole.
@@ -89,10 +89,12 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
             write its parts.
 
     Raises:
-        TypeError: for a value that cannot be saved; the message has its keys, and no file is touched.
+        TypeError: for a value that cannot be saved; the message has its keys, and no file is touched.  If `f` is
+            neither a path nor a binary file.
         RuntimeError: if a graph has not been built, or trains.
         FileExistsError: if `obj` is a graph and `f` exists and is neither an empty folder nor a saved graph.
-        ValueError: if a list or dict contains itself, or `obj` has a global tensor and `global_dst_rank` is None.
+        ValueError: if a list or dict contains itself, or `obj` has a global tensor and `global_dst_rank` is None, or
+            there is no such rank.
         ImportError: if the package safetensors is not installed and the file is no npz file.
         OSError: if the file cannot be written; a former file is kept.
 
@@ -184,7 +186,7 @@ def load(
         ValueError: if the file is damaged, has another format, or holds a dtype that vmflow does not have; if the
             arrays of a compressed file are many times as large as the file; if the file's pickle asks for more than
             tensors and plain data; if `mmap` is True for an open file, one in PyTorch's old format or one that a rank
-            reads for all; if `weights_only` is False.
+            reads for all; if `weights_only` is False; for an unknown device or rank.
         TypeError: if `f` or `map_location` is of another type.
         DeviceUnavailable: if the device cannot be used here.
         OSError: if the file cannot be read.
@@ -511,7 +513,7 @@ def flush(path: str) -> None:
 def _read(file_path: str, path: str) -> tuple[dict[str, Array], str | None]:
     """Read a safetensors file: its arrays by name, and the JSON of `save` in its metadata (None if there is none).
 
-    Messages name it `path`.
+    Errors name the file `path`.
     """
     safetensors = _library()
     arrays: dict[str, Array] = {}

@@ -64,7 +64,7 @@ def split(dim: int) -> Sbp:
     """Split along a dimension, counted from the front; if the parts are uneven, the first ranks have the larger ones.
 
     Raises:
-        ValueError: if the dimension is negative or no integer.
+        ValueError: if the dimension is negative, a bool or no integer.
     """
     if not is_integer(dim) or dim < 0:
         raise ValueError(f"sbp.split: a dimension is an integer from 0 on, not {dim!r}")
@@ -75,7 +75,7 @@ def nd_sbp_of(sbp: Sbp | Sequence[Sbp], axes: int) -> NdSbp:
     """The user's sbp, or sequence of sbps, as a tuple with one for each of `axes` axes of a mesh.
 
     Raises:
-        TypeError: if it or an element is no sbp.
+        TypeError: if `sbp` is neither an sbp nor an iterable of sbps.
         ValueError: if there is not one sbp for each axis.
     """
     sbps: tuple[Any, ...] = (sbp,) if isinstance(sbp, (Sbp, str)) or not hasattr(sbp, "__iter__") else tuple(sbp)

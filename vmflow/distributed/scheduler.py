@@ -1,8 +1,9 @@
 """`Scheduler`: runs the ranks of a simulation in turns, in an order that a seed decides, by a clock of its own.
 
 Each rank has a thread, and one rank runs at a time, until it waits or its event loop looks for events.  Then the seed
-decides which rank runs next, or which message arrives.  If no rank can run, the clock jumps to the next timer or
-deadline.  So delays take no real time, and the seed determines the run, unless other threads take part.
+decides which rank runs next, or which message arrives.  If no rank can run and no message is left, the clock jumps to
+the next timer or deadline.  So delays take no real time, and the seed determines the run, unless other threads take
+part.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ class Scheduler:
 
         Raises:
             SimulationDeadlock: on one of the blocked ranks, if none can go on any more.
+        RankEnded: on a frozen rank, when the simulation ends.
         """
         turn = self._turns_by_thread.get(threading.get_ident())
         if turn is None:
@@ -139,11 +141,11 @@ class Scheduler:
         self._messages.append(callback)
 
     def at(self, moment: float, callback: Callback) -> None:
-        """Call a function when the simulation's clock, which goes on while no rank can run, reaches this moment."""
+        """Call a function when the simulation's clock reaches this moment, unless all ranks have ended before."""
         heapq.heappush(self._timers, (moment, next(self._numbers), callback))
 
     def count_outside(self, change: int) -> None:
-        """Change the number of busy threads that are no ranks, for which the clock has to wait."""
+        """Add `change` to the number of busy threads that are no ranks, for which the clock has to wait."""
         with self._lock:
             self._outside += change
 
@@ -165,7 +167,7 @@ class Scheduler:
         self._finished.wait()
 
     def end_frozen(self, rank: int) -> None:
-        """Let the thread of a frozen rank end: from now on, waiting raises `RankEnded` in that thread."""
+        """If the rank is frozen, let its thread end: from now on, waiting raises `RankEnded` in that thread."""
         turn = self.turns[rank]
         if turn.state == "frozen":
             turn.error = RankEnded()
@@ -215,7 +217,7 @@ class Scheduler:
             raise error
 
     def _choose(self) -> Turn | None:
-        """Call functions of `soon` and `at` in their turn; return the rank to run next, None if none is left to run."""
+        """Call functions of `soon` and `at` in their turn; return the rank to run next, None if all ended or froze."""
         patient_until: float | None = None
         while True:
             with self.between_ranks:
@@ -232,7 +234,7 @@ class Scheduler:
             blocked = [turn for turn in self.turns if turn.state == "blocked"]
             if not blocked:
                 return None
-            if self._outside > 0:  # it is negative while a function whose future was cancelled waits for ranks
+            if self._outside > 0:  # the number is negative while a function whose future was cancelled waits for ranks
                 _let_other_threads_run()
                 continue
             due = min([turn.deadline for turn in blocked if turn.deadline is not None], default=None)

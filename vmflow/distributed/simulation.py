@@ -117,7 +117,7 @@ def simulate(
         try:
             scheduler.wait_for_turn(rank)
             results[rank] = _call(function, engine, rank, checked)
-        except RankEnded:  # the thread of a frozen rank; ranks that are not frozen have ended
+        except RankEnded:  # this rank is frozen; all others have ended or are frozen
             return
         except BaseException as error:
             reason = f"has raised {said_by(error)}"

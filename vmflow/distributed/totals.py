@@ -19,7 +19,7 @@ def norms_of_ranks(name: str, tensors: Sequence[Tensor], norm_of: Callable[[Sequ
     """Return tensors that together have the norm of all elements of `tensors`.
 
     The elements of global tensors are counted once, also if several ranks have them.  Ranks outside of the placements
-    count none of them.  All ranks of the placements call this.
+    count none of these.  All ranks of the placements must call this.
 
     Args:
         name: shown in errors.
@@ -46,7 +46,7 @@ def norms_of_ranks(name: str, tensors: Sequence[Tensor], norm_of: Callable[[Sequ
 def largest_of_ranks(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
     """Return the largest `value`, a local scalar that each rank has computed from its parts of `tensors`.
 
-    All ranks of the tensors' placements call this; others keep their value.
+    All ranks of the tensors' placements must call this; others keep their value.
     """
     return _largest(value, _that_differ([tensor for tensor in tensors if tensor.is_global]))
 
@@ -54,7 +54,7 @@ def largest_of_ranks(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 def largest_of_groups(value: Tensor, groups: Sequence[tuple[int, ...]]) -> Tensor:
     """Return the largest `value`, a local scalar, among the ranks of all groups.
 
-    All ranks of the groups call this, those of one group with equal values; others keep their value.
+    All ranks of the groups must call this, those of one group with equal values; others keep their value.
     """
     ranks = tuple(sorted({rank for group in groups for rank in group}))
     return _largest(value, ranks if len(set(groups)) > 1 and current_process().rank in ranks else ())

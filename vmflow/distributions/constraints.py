@@ -83,9 +83,9 @@ def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
 
 
 def of_every_component(base: Constraint) -> Constraint:
-    """The constraint of a mixture's samples: each event fulfils `base`, the constraint of a batch of components.
+    """The constraint of values that every component of a mixture can have.
 
-    The components lie along the last dimension of that batch, which events of the mixture lack.
+    `base` is the constraint of the batch of components, which lie along its last dimension; the values lack it.
     """
     return Constraint(
         f"{base} of every component",

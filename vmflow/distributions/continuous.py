@@ -100,8 +100,8 @@ class Uniform(Distribution):
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        low: the lower end, included.
-        high: the upper end, excluded.
+        low: the lower end.
+        high: the upper end, at which the density is 0.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -349,9 +349,10 @@ class MultivariateNormal(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if an argument is no tensor.
+        TypeError: if `loc` or the matrix is no tensor.
         ValueError: unless exactly one of the three matrices is given, of a shape that fits `loc`; with
             `validate_args`, for values out of range.
+        LinAlgError: when a result is read, if a covariance or precision matrix is not positive definite.
 
     Example:
         >>> plane = flow.distributions.MultivariateNormal(flow.zeros(2), flow.eye(2) * 4)
@@ -460,5 +461,5 @@ def squared_distance(factor: Tensor, difference: Tensor) -> Tensor:
 
 
 def half_logdet(factor: Tensor) -> Tensor:
-    """Half the log-determinant of ``factor @ factor.mT``, for a triangular `factor` of (..., n, n)."""
+    """Half the log-determinant of ``factor @ factor.mT``, for a lower Cholesky `factor` of (..., n, n)."""
     return factor.diagonal(0, -2, -1).log().sum(-1)

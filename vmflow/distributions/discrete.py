@@ -84,14 +84,14 @@ class ByProbability(Distribution):
         return self._parameter.shape
 
     def chance(self, success: bool) -> Tensor:
-        """The probability of a success, or of a failure, with the precision of the parameter that was given."""
+        """The probability of a success, or of a failure, computed from the parameter that was given."""
         parameter = self._parameter
         if self._name == "logits":
             return sigmoid(parameter if success else -parameter)
         return parameter if success else 1 - parameter
 
     def log_chance(self, success: bool, unused: Tensor) -> Tensor:
-        """The logarithm of `chance`, with the precision of the parameter that was given.
+        """The logarithm of `chance`, computed from the parameter that was given.
 
         Where `unused` is true, the result is an arbitrary finite number, and the parameter gets the gradient 0.
         """

@@ -100,12 +100,12 @@ class Distribution:
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each distribution; NaN where there is none, and for `Categorical`; some classes lack it."""
+        """The mean of each distribution; NaN or inf where it is not finite, NaN for `Categorical`; some lack it."""
         raise NotImplementedError(f"{type(self).__name__} has no mean")
 
     @property
     def mode(self) -> Tensor:
-        """The most probable value of each distribution; some classes give NaN if there are several, some lack it."""
+        """The most probable value of each distribution; some classes give NaN in some cases, some lack it."""
         raise NotImplementedError(f"{type(self).__name__} has no mode")
 
     @property
@@ -128,7 +128,7 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__} has no rsample; use sample()")
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The logarithm of the density, or of the probability, at `value`."""
+        """The logarithm of the density, or of the probability, at a `value` in the support."""
         raise NotImplementedError(f"{type(self).__name__} has no log_prob")
 
     def cdf(self, value: Tensor) -> Tensor:
@@ -184,8 +184,8 @@ class Distribution:
 
         Raises:
             TypeError: if `value` is no tensor.
-            ValueError: if its shape does not broadcast with that of samples; with `validate_args`, for values that no
-                sample can have.
+            ValueError: if its shape does not broadcast with that of samples; with `validate_args`, for values outside
+                of `support`.
         """
         sample = self._check_shape(value)
         if self._validates:
@@ -226,7 +226,7 @@ def parameters(name: str, *given: Tensor | Number) -> tuple[Tensor, ...]:
 
     Args:
         name: the name of the distribution, for error messages.
-        given: the parameters, tensors or numbers.
+        given: the parameters, tensors or real numbers.
 
     Raises:
         TypeError: for a value of another type.

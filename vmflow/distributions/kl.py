@@ -57,7 +57,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     Raises:
         NotImplementedError: if there is no formula for the two classes, if both are `Binomial` and `p` has a smaller
             `total_count` than `q`, or if both are `Independent` over different numbers of dimensions.
-        ValueError: if the shapes of `p` and `q` do not fit.
+        ValueError: if the shapes of `p` and `q` do not broadcast.
 
     Example:
         >>> p, q = flow.distributions.Normal(flow.tensor([0.0, 2.0]), 1.0), flow.distributions.Normal(0.0, 1.0)

@@ -470,7 +470,7 @@ class TransformedDistribution(Distribution):
         """1 if all transforms together increase, -1 if they decrease; `name` is the calling method, for errors.
 
         Raises:
-            NotImplementedError: if samples are no single numbers, or a transform neither increases nor decreases.
+            NotImplementedError: if samples are no single numbers, or a transform is not one-to-one or has no sign.
         """
         if self._event_shape:
             raise NotImplementedError(f"TransformedDistribution: {name} needs a distribution of single numbers")
@@ -506,7 +506,7 @@ def _broadcast(name: str, shape: Sequence[int], *factors: Tensor | float) -> tup
 
 
 def _sign_of(name: str, factor: Tensor | float) -> Tensor | int:
-    """The sign of a transform that increases for a positive `factor` and decreases for a negative one.
+    """The sign of a transform that increases for a positive `factor` and decreases for a negative one; 0 for 0.
 
     Raises:
         TypeError: if `factor`, the argument `name`, is neither a real number nor a tensor.

@@ -20,7 +20,7 @@ _GRACE: Final = 5.0
 
 @final
 class Background:
-    """A pool of threads that run queued tasks; a thread ends when no task is left.
+    """A pool of threads that run queued tasks; a thread ends when it finds no queued task.
 
     Args:
         most: the largest number of threads.
@@ -36,7 +36,10 @@ class Background:
         self._threads = 0
 
     def add(self, task: Callable[[], None], purpose: Hashable) -> None:
-        """Queue `task`, unless a task with the same key `purpose` waits in the queue.  A task must not raise."""
+        """Queue `task`, unless a task with the same key `purpose` waits in the queue.  A task must not raise.
+
+        If the pool has no thread and cannot start one, all waiting tasks are dropped.
+        """
         with self._lock:
             self._waiting.setdefault(purpose, task)
             if self._threads < min(self._most, self._running + len(self._waiting)):

@@ -5,7 +5,7 @@ the inferred result.  The addresses and layouts of the operands are not known th
 alignment and overlap itself; its result is the same to the bit for all layouts, except where BLAS computes.
 
 `PACKAGES` names each device's package of modules, one for each family of ops, which declare builders of kernels.  The
-host's package is `vmflow.kernels.numpy`.  A module is imported when the first op of its family is inferred.
+host's package is `vmflow.kernels.numpy`.  A module is imported when `choose` first looks for a builder of its family.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def choose(problem: Problem, device: Device) -> Kernel:
     """Return the kernel that computes a problem on a device.  Some ops supply their kernel as ``problem.details``.
 
     Raises:
-        DeviceUnavailable: if the device cannot compute.
+        DeviceUnavailable: if the device cannot be used here.
         NotImplementedError: if the device has no kernel for the op, or for its dtypes.
     """
     if device.type == "meta":

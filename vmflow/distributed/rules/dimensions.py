@@ -1,4 +1,4 @@
-"""Sharding rules of ops that work along some dimensions: the others may be split.  Linear ops take partial sums."""
+"""Sharding rules of ops that work along some dimensions: the others may be split.  Linear ops may take partial sums."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _bincount(call: Call) -> list[Signature]:
     return [Signature((split(0),) * len(call.inputs), (partial_sum,))]
 
 
-# Ops whose results have the dimensions of the operands
+# Ops along some dimensions
 
 
 @rule_of_family("softmax", "running")
@@ -120,7 +120,7 @@ def _triangle(call: Call) -> list[Signature]:
 
 @rule_of("pad")
 def _pad(call: Call) -> list[Signature]:
-    # Partial sums are not padded as such, since each summand would be padded with the number.
+    # Partial sums are not padded as such, since each summand would be padded with the constant.
     return _others(call, _padded(call.attributes))
 
 
@@ -219,7 +219,7 @@ _LINEAR_POOLINGS: Final = ("avg_", "adaptive_avg_", "plane_")
 def _on_planes(call: Call) -> list[Signature]:
     """Signatures of ops on (samples, channels, ...): samples or channels may be split.
 
-    For `plane_gather` and `plane_scatter`, the other dimensions may be split, too.
+    For `plane_gather`, the other dimensions of the indices may be split; for `plane_scatter`, those of both operands.
     """
     found = [Signature((split(dim),) * len(call.inputs), (split(dim),) * len(call.outputs)) for dim in (0, 1)]
     if call.op.family == "resampling" or call.op.name.startswith(_LINEAR_POOLINGS):
@@ -235,7 +235,7 @@ def _on_planes(call: Call) -> list[Signature]:
 
 @rule_of_family("unfolding")
 def _on_windows(call: Call) -> list[Signature]:
-    """Signatures of `unfold` and `fold`: rows are in channel order, so an even split of channels is one of rows.
+    """Signatures of `im2col` and `col2im`: rows are in channel order, so an even split of channels is one of rows.
 
     The split must be even for all ranks, since each axis of the mesh may split the channels.
     """

@@ -8,8 +8,8 @@ from vmflow.distributed.sbp import Sbp, broadcast, partial_sum, split
 from vmflow.distributed.signatures import Call, Signature, rule_of, rule_of_family
 from vmflow.dtypes import FLOATING
 
-# For each op, sets of operands in which it is linear: if all of a set are partial sums, and
-# the other operands broadcast, the result is a partial sum, too.
+# For each op, sets of operands in which it is linear: if all operands of a set are partial sums of the result's
+# floating dtype, and the sbp of the others is `broadcast`, the result is a partial sum, too.
 _LINEAR_IN: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
     "add": ((0, 1),),
     "sub": ((0, 1),),
@@ -32,7 +32,9 @@ _LINEAR_IN: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
 
 
 def aligned(dim: int, rank: int, shape: tuple[int, ...], size: int) -> Sbp:
-    """The sbp of an operand for a result of `rank` dimensions whose dimension `dim` is split; whole if it broadcasts.
+    """The sbp of an operand if dimension `dim` of a result of `rank` dimensions is split.
+
+    It is `broadcast` if the operand is expanded along that dimension.
 
     Args:
         shape: of the operand.

@@ -68,7 +68,7 @@ class _Places:
     Args:
         shape: of the tensor.
         dims: the dimensions that have indices.
-        indices: their metas.
+        indices: the metas of the indices.
 
     Attributes:
         kept: pairs of a dimension of the tensor without indices, and its place in the result.
@@ -80,7 +80,8 @@ class _Places:
         removed = [dim for dim, index in zip(dims, indices, strict=True) if not index.shape]
         left = [axis for axis in range(len(shape)) if axis not in removed]
         replaced = [place for place, axis in enumerate(left) if axis in dims]
-        # The indices' broadcast shape replaces the dimensions of adjacent indices; with others between, it comes first.
+        # Dimensions with 0-d indices are removed.  The broadcast shape of the indices replaces the other indexed
+        # dimensions if these are adjacent then; else it comes first.
         adjacent = bool(replaced) and replaced == list(range(replaced[0], replaced[0] + len(replaced)))
         at = replaced[0] if adjacent else 0
         rest = [axis for axis in left if axis not in dims]
@@ -143,7 +144,7 @@ def _index_put(call: Call) -> list[Signature]:
 def _searchsorted(call: Call) -> list[Signature]:
     """Signatures of `searchsorted` with operands (sorted sequences, values to search)."""
     sequence, values = call.inputs
-    # The number of smaller elements in a sequence is the sum of their numbers in its parts.
+    # The place of a value in a sequence is the sum of its places in the parts of the sequence.
     found = [Signature((split(len(sequence.shape) - 1), broadcast), (partial_sum,))]
     if len(sequence.shape) == 1:
         return found + [Signature((broadcast, split(dim)), (split(dim),)) for dim in range(len(values.shape))]

@@ -1,6 +1,6 @@
 """Sharding rules of products: of matrices, linear layers and convolutions.
 
-Dimensions that are summed over may be split, and give partial sums.
+A split of a dimension that is summed over gives partial sums.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vmflow.dtypes import FLOATING
 
 
 def _wanted(wanted: tuple[bool, ...], *sbps: Sbp) -> tuple[Sbp, ...]:
-    """Return the sbps of the wanted ones among the results."""
+    """Return the sbps of the wanted results."""
     return tuple([sbp for sbp, want in zip(sbps, wanted, strict=True) if want])
 
 
@@ -60,7 +60,7 @@ def _linear(call: Call) -> list[Signature]:
 
 @rule_of("linear_gradient")
 def _linear_gradient(call: Call) -> list[Signature]:
-    """Operands: gradient, input, weight; results: the gradients by input, weight and bias."""
+    """Operands: gradient, input, weight; results: the wanted gradients by input, weight and bias."""
     last = len(call.inputs[1].shape) - 1
     wanted = cast("tuple[bool, ...]", call.attributes)
     found = [
@@ -73,7 +73,7 @@ def _linear_gradient(call: Call) -> list[Signature]:
 
 
 def _gradients_of_sums(wanted: tuple[bool, ...]) -> list[Signature]:
-    """Signatures for operands and results of `_linear_gradient`, with partial sums among the operands."""
+    """Signatures for the operands and results of `_linear_gradient`, with partial sums among the operands."""
     return [
         Signature(inputs, _wanted(wanted, *outputs), like=broadcast)
         for inputs, outputs in (
@@ -110,7 +110,7 @@ def _groups(window: Any) -> int:
 
 @rule_of("conv1d_with_columns", "conv2d_with_columns", "conv3d_with_columns")
 def _with_columns(call: Call) -> list[Signature]:
-    """Signatures without a split of samples: one dimension of columns has all windows; its split would cut samples."""
+    """Signatures without a split of samples: one dimension of the columns has the windows of all samples."""
     _, _, *bias = call.inputs
     by_sum = (partial_sum,) * len(bias)
     found = [
@@ -124,7 +124,7 @@ def _with_columns(call: Call) -> list[Signature]:
 
 @rule_of("conv1d_gradient", "conv2d_gradient", "conv3d_gradient")
 def _convolution_gradient(call: Call) -> list[Signature]:
-    """Operands: gradient, input, weight; results: the gradients by input, weight and bias."""
+    """Operands: gradient, input, weight; results: the wanted gradients by input, weight and bias."""
     window, wanted, _, has_columns = cast("tuple[Any, tuple[bool, ...], Any, bool]", call.attributes)
     if has_columns:
         return _gradients_of_sums(wanted)
