@@ -2,32 +2,32 @@
 
     Exception
      +-- RuntimeError
-     |    +-- InternalError            vmflow contradicts itself: please report it, with its message
-     |    +-- VirtualMachineClosed     a machine that closes or has closed refused or dropped work
-     |    +-- DeviceUnavailable        the device cannot be used here
-     |    +-- DeviceLost               the device stopped working
-     |    +-- DeviceDeadlock           the host waits for something that a device can never come to
-     |    +-- Cancelled                work was dropped because its scope was cancelled
-     |    +-- CollectiveError          ranks could not exchange arrays
-     |    |    +-- CollectiveMismatch  ranks called different collectives
-     |    |    +-- PeerLost            a rank has ended, left its scope, or could not compute its part
-     |    |    +-- CollectiveCancelled a rank left its communication scope by an exception
-     |    +-- SimulationDeadlock       no rank of a simulation can go on
-     |    +-- LinAlgError              a matrix has no inverse or factors, or an iteration did not converge
-     |    +-- RaceDetected             two accesses to one memory were not ordered: please report it
+     |    +-- InternalError
+     |    +-- VirtualMachineClosed
+     |    +-- DeviceUnavailable
+     |    +-- DeviceLost
+     |    +-- DeviceDeadlock
+     |    +-- Cancelled
+     |    +-- CollectiveError
+     |    |    +-- CollectiveMismatch
+     |    |    +-- PeerLost
+     |    |    +-- CollectiveCancelled
+     |    +-- SimulationDeadlock
+     |    +-- LinAlgError
+     |    +-- RaceDetected
      +-- TimeoutError
-     |    +-- CollectiveTimeout        a rank did not come in time; also a CollectiveError
-     |    +-- DeadlineExceeded         work was dropped because the deadline of its scope had passed
+     |    +-- CollectiveTimeout    (also a CollectiveError)
+     |    +-- DeadlineExceeded
      +-- MemoryError
-     |    +-- OutOfMemory              a device has no memory left for a result
+     |    +-- OutOfMemory
      +-- ArithmeticError
      |    +-- FloatingPointError
-     |         +-- AnomalyDetected     an op made nan or inf out of finite numbers, under `detect_anomaly`
+     |         +-- AnomalyDetected
      +-- Warning
           +-- RuntimeWarning
-               +-- BlockingCallWarning a blocking read on a running event loop's thread
-               +-- BackPressureWarning a coroutine issues ops faster than they are computed, and does not wait
-               +-- BroadcastWarning    an op of global tensors is computed as a whole on every rank
+               +-- BlockingCallWarning
+               +-- BackPressureWarning
+               +-- BroadcastWarning
 
 A caller's mistake raises the built-in ValueError, TypeError, IndexError or RuntimeError that a PyTorch user expects, at
 the call.  A kernel's failure raises the kernel's exception, when its result is read.

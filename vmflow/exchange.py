@@ -38,7 +38,7 @@ _VERSION: Final = (1, 0)
 # Type codes of DLDataType.  numpy knows no bfloat16, so its 16 bits are passed to numpy as unsigned integers.
 _BFLOAT16: Final = 4
 _UNSIGNED: Final = 1
-# Those that numpy has, too: signed and unsigned integers, floating-point and complex numbers, and bools.
+# The type codes that numpy has, too: signed and unsigned integers, floating-point and complex numbers, and bools.
 _CODES: Final = (0, 1, 2, 5, 6)
 
 

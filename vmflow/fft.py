@@ -4,10 +4,6 @@ The transforms take ``norm``, by which some are divided by the number of element
 default), "forward" (the others), or "ortho" (all, by its square root).  Lengths (`n`, `s`) cut off the input or add
 zeros at its end; -1 keeps a length.  The n-dimensional functions transform the dimensions `dim`, by default the last
 ``len(s)``, or all.
-
-They raise `TypeError` for half precision and for complex input to a transform of real numbers, `ValueError` for other
-lengths below 1, repeated dimensions and another `norm`, `IndexError` for dimensions that do not exist, and
-`RuntimeError` if `out` does not fit.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: 
     Raises:
         TypeError: at the call, if an argument to differentiate by is no tensor.
         ValueError: at the call, if there is no such argument.
-        RuntimeError: at the call, if `func` does not return a single element, or such an argument is of integers or
-            bools.
+        RuntimeError: at the call, if `func` does not return a single element, or an argument to differentiate by is
+            of integers or bools.
 
     Example:
         >>> flow.func.grad(lambda x: x * x)(flow.tensor(3.0))
@@ -146,7 +146,7 @@ def jvp(
 
     Raises:
         TypeError: if a primal or a result of `func` is no tensor.
-        RuntimeError: for primals of integers or bools, if the tangents do not have the shapes of the primals, or by
+        RuntimeError: for primals of integers or bools; if the tangents do not have the shapes of the primals; by
             `strict`.
 
     Example:
@@ -188,8 +188,8 @@ def jacrev(
 
     Raises:
         ValueError: if `chunk_size` is less than 1; at the call, if there is no such argument.
-        TypeError: at the call, if such an argument or a result is no tensor.
-        RuntimeError: at the call, if such an argument is of integers or bools.
+        TypeError: at the call, if a chosen argument or a result is no tensor.
+        RuntimeError: at the call, if a chosen argument is of integers or bools.
 
     Example:
         >>> flow.func.jacrev(lambda x: x * x)(flow.tensor([1.0, 2.0]))

@@ -1,10 +1,9 @@
 """Saving and loading: tensors and plain data in one file; and rebuilding tensors that were pickled.
 
-The file is a safetensors file, or numpy's npz if its name ends in ".npz" or an open file was given.  The tensors are
-ordinary entries, so that any reader of the format finds them.  How they were arranged, and everything that is no
-tensor, is JSON: in the metadata of a safetensors file under the key "vmflow", in an npz file in an entry of that name.
-Nothing is ever pickled: loading a file runs no code of its author's.  Nor does loading a file of PyTorch's, see
-`pytorch_files`.
+The file is a safetensors or npz file, see `save`.  The tensors are ordinary entries, so that any reader of the format
+finds them.  How the tensors were arranged, and everything that is no tensor, is JSON: in the metadata of a safetensors
+file under the key "vmflow", in an npz file in an entry of that name.  Nothing is ever pickled: loading a file runs no
+code of its author's.  Nor does loading a file of PyTorch's, see `pytorch_files`.
 
 In the JSON, null, true, false, integers, floats, strings and lists stand for themselves; everything else is an object
 of one key that tells its kind:
@@ -64,8 +63,6 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
 
     The file is a safetensors file, or numpy's npz if its name ends in ".npz" or `f` is an open file such as
     `io.BytesIO`.
-
-        vmflow.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "run.safetensors")
 
     A file at a path appears whole or not at all: it is written under another name, flushed to the disk, and renamed, so
     that it replaces a former file.  In the file, a tensor's name is its key in a plain state dict; in nested data, its
@@ -165,8 +162,6 @@ def load(
     which share memory as when they were saved, and numbers, strings, bytes, None, dicts, lists, tuples, sets, sizes,
     dtypes and devices.  Their pickle is read by a reader that runs no code; any other object in it is an error.
 
-        model.load_state_dict(flow.load("model.pt"))
-
     Args:
         f: the path of the file, or a binary file open for reading, which is read from its current position to its end.
             The first bytes of the file tell its format.
@@ -175,7 +170,7 @@ def load(
             a storage on the CPU and the name of the device that it was saved on; it returns a device, the storage or
             its copy on another device, or None for the CPU.  Only PyTorch's files have such names; for other files the
             name is "cpu".
-        weights_only: must be True or None.  Files hold data alone, and loading them is safe.
+        weights_only: must be True or None.
         mmap: whether to map a zipped file of PyTorch's into memory instead of reading it, so that only the parts in use
             are read; checksums are not compared then.  Writes to a tensor stay in memory.  Makes no difference for
             paths of safetensors and npz files.

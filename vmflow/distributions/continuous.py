@@ -48,7 +48,7 @@ class Symmetric(Distribution):
 class Normal(Symmetric):
     """The normal distribution.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         loc: the mean.
@@ -97,7 +97,7 @@ class Normal(Symmetric):
 class Uniform(Distribution):
     """The uniform distribution: a constant density between two numbers.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         low: the lower end.
@@ -166,7 +166,7 @@ class Uniform(Distribution):
 class Exponential(Distribution):
     """The exponential distribution: the time between events that occur at a constant rate.
 
-    The parameter is a number or a tensor, whose shape is the batch shape.
+    The parameter's shape is the batch shape.
 
     Args:
         rate: events per unit of time.
@@ -225,7 +225,7 @@ class Exponential(Distribution):
 class Gamma(Distribution):
     """The gamma distribution: the time until `concentration` events have occurred; samples have no gradients.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         concentration: the number of events; may be a fraction.
@@ -284,7 +284,7 @@ class Gamma(Distribution):
 class Laplace(Symmetric):
     """The Laplace distribution: a density that falls exponentially on both sides of its mean.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         loc: the mean.

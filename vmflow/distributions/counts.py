@@ -24,15 +24,14 @@ from .constraints import Constraint
 from .discrete import ByProbability, Categorical, cross_entropy
 from .distribution import Distribution, Number, one_of, parameters
 
-# The most uniform numbers that `Binomial.sample` draws at a time, to limit its memory; for a larger result, it draws
-# one number for each element at a time.
+# The most uniform numbers that `Binomial.sample` draws at a time, unless its result has more elements.
 _CHUNK: Final = 1 << 20
 
 
 class Geometric(ByProbability):
     """The geometric distribution: the number of failures before the first success.
 
-    The parameter is a number or a tensor, whose shape is the batch shape.
+    The parameter's shape is the batch shape.
 
     Args:
         probs: the probability of a success.
@@ -86,7 +85,7 @@ class Geometric(ByProbability):
 class Binomial(ByProbability):
     """The binomial distribution: the number of successes in `total_count` attempts.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         total_count: the number of attempts.  `sample`, `entropy`, `enumerate_support` and `kl_divergence` block until
@@ -186,7 +185,7 @@ class Binomial(ByProbability):
 class NegativeBinomial(ByProbability):
     """The negative binomial distribution: the number of successes before `total_count` failures.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         total_count: the number of failures that end the attempts; may be a fraction.
@@ -240,8 +239,7 @@ class NegativeBinomial(ByProbability):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         with no_grad():
-            # Gamma samples need a positive total_count, so 0 is replaced by a tiny number here; below, the rate of a
-            # total_count of 0 is set to 0, because there are no successes before the 0th failure.
+            # Gamma samples need a positive total_count: a tiny number replaces 0, for which the rate is set to 0 below.
             count = self.total_count.clamp(min=finfo(self.total_count.dtype).tiny)
             rate = standard_gamma(count.expand(shape)) * self.logits.exp()
             return poisson(where(self.total_count > 0, rate, 0.0))
@@ -453,7 +451,7 @@ class RelaxedBernoulli(ByProbability):
 
     C. Maddison and others, The Concrete Distribution, 2017.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         temperature: small for samples near 0 and 1.

@@ -104,7 +104,7 @@ class ByProbability(Distribution):
 class Bernoulli(ByProbability):
     """The Bernoulli distribution: 1 with the probability `probs`, else 0.
 
-    The parameter is a number or a tensor, whose shape is the batch shape.
+    The parameter's shape is the batch shape.
 
     Args:
         probs: the probability of 1.
@@ -263,7 +263,7 @@ class Categorical(Distribution):
 class Poisson(Distribution):
     """The Poisson distribution: the number of events in a unit of time; samples have no gradients.
 
-    The parameter is a number or a tensor, whose shape is the batch shape.
+    The parameter's shape is the batch shape.
 
     Args:
         rate: events per unit of time.

@@ -26,7 +26,7 @@ from .distribution import Distribution, Number, parameters
 class Chi2(Gamma):
     """The chi-squared distribution: the sum of the squares of `df` standard normal variables.
 
-    The parameter is a number or a tensor, whose shape is the batch shape.
+    The parameter's shape is the batch shape.
 
     Args:
         df: the degrees of freedom; may be a fraction.
@@ -56,7 +56,7 @@ class Chi2(Gamma):
 class StudentT(Distribution):
     """Student's t: a standard normal variable divided by the root of the mean of `df` squares of such variables.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         df: the degrees of freedom.
@@ -128,7 +128,7 @@ class StudentT(Distribution):
 class InverseGamma(Distribution):
     """The inverse gamma distribution: the reciprocal of a gamma variable.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         concentration, rate: the parameters of the gamma variable.
@@ -189,7 +189,7 @@ class InverseGamma(Distribution):
 class FisherSnedecor(Distribution):
     """The F-distribution: the mean of `df1` squares of standard normal variables, divided by that of `df2` squares.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         df1, df2: the degrees of freedom of the numerator and the denominator.
@@ -246,7 +246,7 @@ class FisherSnedecor(Distribution):
 class Beta(Distribution):
     """The beta distribution: ``x / (x + y)`` for two gamma variables x and y of the same rate.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         concentration1: the concentration of x.

@@ -32,7 +32,7 @@ def _open_unit(distribution: Distribution, sample_shape: Sequence[int], like: Te
 class Cauchy(Symmetric):
     """The Cauchy distribution: the ratio of two normal variables; it has no mean.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         loc: the median.
@@ -77,7 +77,7 @@ class Cauchy(Symmetric):
 class Gumbel(Symmetric):
     """The Gumbel distribution, the limit of maxima of many variables: ``loc - scale * log(-log(u))`` with uniform u.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         loc: the mode.
@@ -160,7 +160,7 @@ class _Half(Distribution):
 class HalfNormal(_Half):
     """The absolute value of a normal variable with the mean 0.
 
-    The parameter is a number or a tensor, whose shape is the batch shape.
+    The parameter's shape is the batch shape.
 
     Args:
         scale: the standard deviation of the normal variable.
@@ -190,7 +190,7 @@ class HalfNormal(_Half):
 class HalfCauchy(_Half):
     """The absolute value of a Cauchy variable with the median 0.
 
-    The parameter is a number or a tensor, whose shape is the batch shape.
+    The parameter's shape is the batch shape.
 
     Args:
         scale: the scale of the Cauchy variable; it is also the median of the absolute value.
@@ -220,7 +220,7 @@ class HalfCauchy(_Half):
 class LogNormal(Distribution):
     """The log-normal distribution: the exponential of a normal variable.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         loc: the mean of the normal variable.
@@ -288,7 +288,7 @@ class LogNormal(Distribution):
 class Pareto(Distribution):
     """The Pareto distribution: numbers from `scale` up; the probability to exceed x is ``(scale / x) ** alpha``.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         scale: the smallest possible sample.
@@ -350,7 +350,7 @@ class Pareto(Distribution):
 class Weibull(Distribution):
     """The Weibull distribution: the time until a failure, if the rate of failures is a power of the time.
 
-    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+    The shapes of the parameters broadcast to the batch shape.
 
     Args:
         scale: the time by which a failure has occurred with probability ``1 - 1 / e``.

@@ -3,8 +3,6 @@
 `choosing` is the entry point: `choose` finds the `Kernel` for a `Problem`.  `updates` is the entry point to kernels
 that change arrays in place, such as the steps of optimizers.  `problems` has the details that shape inference tells
 kernels beside shapes and dtypes, `numpy` has the host's kernels, and `native` their parts that are written in C.
-
-A device with kernels of its own has a package like `numpy`, with modules named after the same families of ops.
 """
 
 # `native.loading` registers functions that run before and after forks.  It is imported with this package, so that no

@@ -10,11 +10,10 @@ from typing import Final, final
 
 from vmflow.forking import lock_held_while_forking
 
-# The most threads that compile CUDA kernels.  A kernel takes one core for some tens of milliseconds, and a program
-# whose kernels are not cached has hundreds of them.
+# The most threads that compile CUDA kernels; a program whose kernels are not cached may have hundreds of them.
 _MOST_THREADS: Final = 4
 
-# The most seconds that the end of the process waits for the compiling threads; compiling one kernel takes less.
+# The most seconds that the end of the process waits for the compiling threads.
 _GRACE: Final = 5.0
 
 

@@ -2,8 +2,7 @@
 
 OpenBLAS chooses its kernels when it is loaded, by the model of the processor.  On a model that it does not know, as new
 models are for a while, it uses kernels for an older one.  Only an environment variable set before numpy is imported can
-change that; so this module only gives advice.  Where it gives any, C kernels compute more of the matrix
-products in place of BLAS: see `vmflow.kernels.numpy.products`.
+change that; so this module only gives advice.
 """
 
 from __future__ import annotations
