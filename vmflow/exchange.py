@@ -283,7 +283,8 @@ def from_cuda_array(x: Any) -> Tensor:
 
     Raises:
         TypeError: if vmflow has no such dtype.
-        BufferError: if the memory is read-only, has a mask or a negative stride.
+        BufferError: if the memory is read-only, has a mask, or a stride that is negative or no multiple of the size of
+            an element.
         DeviceUnavailable: if the memory's device cannot be used here.
     """
     interface = x.__cuda_array_interface__

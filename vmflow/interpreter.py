@@ -347,7 +347,7 @@ def kernel_of(op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes) ->
 def issue_policy(
     policy: InstructionPolicy, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...], cost: int, mode: Mode
 ) -> None:
-    """Issue an instruction that reads `inputs` and writes `outputs`, at least one, on their device's stream."""
+    """Issue an instruction that reads `inputs` and writes `outputs`, on the stream of the first output's device."""
     machine: VirtualMachine = mode.machine or default_machine()
     parts: MachineFields = machine
     stream = parts.devices.stream_of(outputs[0].meta.device, mode)

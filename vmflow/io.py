@@ -86,11 +86,11 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
             write its parts.
 
     Raises:
-        TypeError: for a value that cannot be saved; the message has its keys, and no file is touched.  If `f` is
-            neither a path nor a binary file.
-        RuntimeError: if a graph has not been built, or trains.
+        TypeError: if `f` is neither a path nor a binary file; for a value that cannot be saved: the message has its
+            keys, and no file is touched.
+        RuntimeError: if a graph has not been built, or trains; for a tensor on the meta device.
         FileExistsError: if `obj` is a graph and `f` exists and is neither an empty folder nor a saved graph.
-        ValueError: if a list or dict contains itself, or `obj` has a global tensor and `global_dst_rank` is None, or
+        ValueError: if a list or dict contains itself, or `obj` has a global tensor and `global_dst_rank` is None; if
             there is no such rank.
         ImportError: if the package safetensors is not installed and the file is no npz file.
         OSError: if the file cannot be written; a former file is kept.
@@ -370,7 +370,13 @@ class _Writing:
         self._names: dict[Any, str] = {}
 
     def encode(self, value: Any, path: tuple[Any, ...], around: tuple[int, ...]) -> Any:
-        """Turn `value`, at the keys `path` of the saved object and inside containers of ids `around`, into JSON."""
+        """Convert `value` to objects for `json.dumps`.
+
+        Args:
+            value: a part of the saved object.
+            path: its keys in the saved object.
+            around: the ids of the containers around it.
+        """
         kind = type(value)
         if value is None or kind in (bool, int, str):
             return value

@@ -115,7 +115,7 @@ class Distribution:
 
     @property
     def stddev(self) -> Tensor:
-        """The standard deviation of each distribution."""
+        """The square root of `variance`."""
         return self.variance.sqrt()
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
@@ -132,7 +132,7 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__} has no log_prob")
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The probability of samples up to `value`; outside of the support, some classes return other numbers."""
+        """The probability of samples up to a `value` in the support; some classes lack it."""
         raise NotImplementedError(f"{type(self).__name__} has no cdf")
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__} has no icdf")
 
     def entropy(self) -> Tensor:
-        """The entropy of each distribution, in nats."""
+        """The entropy of each distribution, in nats; some classes lack it."""
         raise NotImplementedError(f"{type(self).__name__} has no entropy")
 
     def perplexity(self) -> Tensor:
