@@ -1,8 +1,8 @@
 """Signatures: the spreads of operands for which an op can be computed part by part, and the spreads of its results.
 
 A signature holds for one axis of a mesh; a mesh of several axes has a signature for each.  The signature with
-everything broadcast is right for every op and is not listed.  Families of ops share a rule; the rules are in
-`vmflow.distributed.rules`.
+everything broadcast needs no rule and is not listed; a random op is right by it only if the generators of all ranks
+are in the same state.  Families of ops share a rule; the rules are in `vmflow.distributed.rules`.
 """
 
 from __future__ import annotations
@@ -82,5 +82,5 @@ def signatures_of(call: Call) -> list[Signature]:
 
 
 def everything_broadcast(call: Call) -> Signature:
-    """The signature with everything broadcast, which is right for every op."""
+    """The signature with everything broadcast, which needs no rule."""
     return Signature((broadcast,) * len(call.inputs), (broadcast,) * len(call.outputs))
