@@ -213,7 +213,10 @@ def _is_spread(attributes: Attributes, metas: Metas) -> bool:
 
 
 def _dropout(op: OpExpr, operands: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> Any:
-    """Each rank draws the same mask of the whole tensor, and applies its own part of that mask."""
+    """Let each rank draw the mask of the whole tensor, and apply its own part of that mask.
+
+    The masks are the same if the generators of the ranks are in the same state.
+    """
     (source,) = operands
     spread = meta_of(source).spread
     ones = full_of(global_meta(tuple(source.shape), source.dtype, spread.everywhere()), 1)
