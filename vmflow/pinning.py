@@ -68,12 +68,15 @@ def record_stream(input: Tensor, stream: Stream) -> None:
     Ops of vmflow need no such call: it is for kernels of other libraries that were launched on the stream.
 
     Raises:
+        TypeError: if `stream` is no stream.
         DeviceUnavailable: if the stream's device cannot be used here.
 
     Example:
         >>> if flow.cuda.is_available():
         ...     flow.ones(2, device="cuda").record_stream(flow.cuda.current_stream())
     """
+    if not hasattr(stream, "kind"):
+        raise TypeError(f"record_stream: expected a vmflow.cuda.Stream, not {stream!r}")
     blob = input._blob
     machine = current_machine()
     used = machine.stream(stream.device, stream.kind)

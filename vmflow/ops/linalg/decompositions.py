@@ -658,11 +658,9 @@ def svd_of(
     """
     check_tensors("svd", input)
     if not compute_uv:
-        rows, columns = input.shape[-2:]
-        batch = tuple(input.shape[:-2])
-        return SVDFactors(
-            input.new_zeros((*batch, rows, rows)), svdvals(input), input.new_zeros((*batch, columns, columns))
-        )
+        values = svdvals(input)
+        *batch, rows, columns = input.shape
+        return SVDFactors(input.new_zeros((*batch, rows, rows)), values, input.new_zeros((*batch, columns, columns)))
     left, values, right = svd(input, not some)
     return SVDFactors(left, values, adjoint(right))
 

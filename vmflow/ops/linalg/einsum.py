@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import function
 from vmflow.ops.reduction.reduction import sum as sum_of
 from vmflow.ops.shape.view import expand, permute, reshape
@@ -35,7 +36,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
         operands: of one dtype; a single list of tensors is allowed as well.
 
     Raises:
-        TypeError: if the dtypes differ, or several operands are bool.
+        TypeError: if the equation is no string, an operand no tensor, the dtypes differ, or several operands are bool.
         ValueError: if the equation is malformed, or does not fit the shapes of the operands.
 
     Example:
@@ -46,6 +47,9 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
     """
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
+    if not isinstance(equation, str):
+        raise TypeError(f"einsum: the equation must be a string, not {equation!r}")
+    check_tensors("einsum", *operands)
     inputs, output = _parse(equation, operands)
     sizes = _sizes(inputs, operands)
     terms = [_without_repeats(operand, labels) for operand, labels in zip(operands, inputs, strict=True)]

@@ -234,6 +234,7 @@ def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
         >>> flow.chain_matmul(flow.tensor([[1, 2]]), flow.tensor([[1, 0], [0, 1]]), flow.tensor([[3], [4]]))
         tensor([[11]])
     """
+    check_tensors("chain_matmul", *matrices)
     for matrix in matrices:
         if matrix.ndim != 2:
             raise ValueError(f"chain_matmul: expected 2-d tensors, got one of shape {list(matrix.shape)}")

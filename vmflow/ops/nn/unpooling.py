@@ -29,6 +29,8 @@ def _unpooled_size(name: str, input: Tensor, kernel: Sizes, step: Sizes, margin:
     ]
     if output_size is None:
         return tuple(usual)
+    if not isinstance(output_size, (tuple, list)):
+        raise TypeError(f"{name}: output_size must be a list of sizes, not {output_size!r}")
     wanted = sizes(name, "output_size", tuple(output_size)[-rank:], 0, rank)
     if len(output_size) > rank + 2 or any(
         not least - stride < size < least + stride for least, stride, size in zip(usual, step, wanted, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from vmflow.arguments import flag
+from vmflow.arguments import flag, real_number
 from vmflow.dtypes import FLOATING, dtype as DType, promote_types
 from vmflow.operands import check_tensors
 from vmflow.ops.destination import out_by_copy
@@ -132,8 +132,7 @@ def vector_norm(
         >>> flow.linalg.vector_norm(flow.tensor([3.0, -4.0]))
         tensor(5.)
     """
-    if isinstance(ord, str):
-        raise TypeError(f"vector_norm: ord must be a number, not {ord!r}")
+    ord = real_number("vector_norm", "ord", ord)
     x = converted("vector_norm", x, dtype)
     dims = reduced_dims("vector_norm", dim, x.ndim)
     if ord < 0 and 0 in [x.shape[axis] for axis in dims]:

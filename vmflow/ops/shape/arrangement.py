@@ -132,6 +132,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
         tensor([[1, 2, 0],
                 [0, 0, 3]])
     """
+    check_tensors("block_diag", *tensors)
     if any([tensor.ndim > 2 for tensor in tensors]):
         raise ValueError(
             f"block_diag: expected at most 2 dimensions, got shapes {[list(tensor.shape) for tensor in tensors]}"

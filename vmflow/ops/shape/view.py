@@ -264,6 +264,8 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
                 [2, 3]])
     """
     check_tensors("unflatten", input)
+    if not input.ndim:
+        raise IndexError("unflatten: a 0-d tensor has no dimension to split")
     axis = normalize_dim("unflatten", dim, input.ndim)
     shape = tuple(input.shape)
     if not isinstance(sizes, Iterable):

@@ -91,14 +91,14 @@ class RandomSampler(Sampler[int]):
     Args:
         data_source: the dataset; only its length is used.
         replacement: whether each draw is of all indices, so that some come several times and some not at all.
-        num_samples: how many indices in all, if the dataset is not empty; by default as many as there are samples.
+        num_samples: how many indices in all; by default as many as there are samples.
             More than that, without replacement, are drawn in rounds, each of which visits all before the next begins.
         generator: the source; by default that of the context in which iteration begins.
 
     Raises:
         TypeError: if `num_samples` is no integer, or `replacement` no bool; when iterated over, if the dataset has no
             length.
-        ValueError: if `num_samples` is less than 1.
+        ValueError: if `num_samples` is less than 1; when iterated over, if it is given and the dataset is empty.
 
     Example:
         >>> sorted(flow.utils.data.RandomSampler("abc"))
@@ -123,14 +123,14 @@ class RandomSampler(Sampler[int]):
 
     @property
     def num_samples(self) -> int:
-        """How many indices an iteration has, if the dataset is not empty."""
+        """How many indices an iteration has."""
         return length_of("RandomSampler", self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
         wanted, length = self.num_samples, length_of("RandomSampler", self.data_source)
+        if wanted and not length:
+            raise ValueError(f"RandomSampler: an empty dataset has none of the {wanted} samples to draw")
         numbers = numbers_of(self.generator, wanted + length)
-        if not length:
-            return iter(())
         indices = self._with_replacement if self.replacement else self._rounds
         return indices(numbers, length, wanted)
 
