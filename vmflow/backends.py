@@ -34,7 +34,7 @@ class _MatrixProducts:
 
     @property
     def allow_tf32(self) -> bool:
-        """Whether float32 matrices may be rounded to TensorFloat32 before they are multiplied, by default False.
+        """Whether products may round float32 and complex64 matrices to TensorFloat32 first; by default False.
 
         `flow.set_float32_matmul_precision` changes the same setting.
         """
@@ -66,14 +66,14 @@ class _Cuda(_Backend):
 class _Codegen:
     """C kernels for the CPU, compiled by the system's C compiler while the program runs.
 
-    Most of them compute the same bits as numpy.  A few differ in the last digits: exp, log and ops made of them, such
-    as tanh, sigmoid and softmax, and layer norm.  A process computes each of these few in one way from its first use
-    on: by C if the kernel was cached by an earlier process or has been waited for, else by numpy until `wait` is
-    called.
+    Many of them compute the same bits as numpy.  Others differ in the last digits: exp, log and ops made of them, such
+    as tanh and softmax, some sums, normalizations, attention, convolutions and matrix products.  Unless `mode` changes,
+    a process computes each of these others in one way from its first use on: by C if the kernel was cached by an
+    earlier process or has been waited for, else by numpy until `wait` is called.
 
     One compiler of C runs at a time, at the lowest priority, and none within a second of the first request, so that
-    the program keeps its cores.  If compiling a library of kernels takes more than 10 seconds, or the program waits for
-    the library, its compiler gets the usual priority.
+    the program keeps its cores.  A library of kernels that takes more than 10 seconds is compiled again at the usual
+    priority; one that the program waits for, at this priority and at once.
 
     Threads compile kernels of CUDA devices, too, from the first call of an op on.  A launch waits for its kernel.
     Consecutive elementwise ops whose common kernel is not ready yet are launched one by one; in the mode "wait" they
@@ -84,7 +84,7 @@ class _Codegen:
     def mode(self) -> str:
         """When C kernels are used; at first by the environment variable VMFLOW_JIT: "off" for 0, "wait" for 1.
 
-        "off": never; "background" (the default): as soon as a thread has compiled them, but see above for a few;
+        "off": never; "background" (the default): as soon as a thread has compiled them, with exceptions, see above;
         "wait": wherever they can be compiled, so that an op waits for its kernel, also on an event loop.
 
         Raises:
@@ -107,7 +107,7 @@ class _Codegen:
     def wait(self, timeout: float | None = None, say: Callable[[str], object] | None = None) -> bool:
         """Wait until all queued kernels are compiled, and use them from now on, even where numpy has computed so far.
 
-        C's compilers get the usual priority from now on.  The calling thread blocks; in a coroutine, let another
+        The queued C kernels are compiled at the usual priority.  The calling thread blocks; in a coroutine, let another
         thread wait: ``await asyncio.to_thread(flow.backends.codegen.wait)``.
 
         Args:

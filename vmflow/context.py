@@ -19,7 +19,7 @@ _AS_IS: Final = object()
 
 
 class Mode:
-    """The settings under which an op is issued.  Immutable: `replace` makes a changed copy.  Raises no errors.
+    """The settings under which an op is issued.  Never changed: `replace` makes a changed copy.  Raises no errors.
 
     Attributes:
         grad: whether autograd records.

@@ -39,7 +39,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether `use_deterministic_algorithms` has asked for deterministic algorithms; vmflow always uses them.
+    """Whether the program has asked for deterministic algorithms; vmflow always uses them.
 
     Example:
         >>> flow.are_deterministic_algorithms_enabled()
@@ -49,7 +49,7 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Whether `use_deterministic_algorithms` has asked for deterministic algorithms with ``warn_only=True``.
+    """Whether deterministic algorithms were asked for with ``warn_only=True``, or by the debug mode "warn".
 
     Example:
         >>> flow.is_deterministic_algorithms_warn_only_enabled()

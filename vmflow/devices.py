@@ -121,7 +121,7 @@ def cuda_device(chosen: device | str | int | None) -> device:
     """Convert a name, an index or None (the current CUDA device) to a CUDA device.
 
     Raises:
-        ValueError: if it is no CUDA device, or for an unknown name.
+        ValueError: if it is no CUDA device, or a malformed name or index.
         TypeError: if it is neither a device nor a name nor an index.
     """
     found = device("cuda", chosen) if chosen is None or isinstance(chosen, int) else device(chosen)

@@ -64,8 +64,10 @@ def backward(
             `retain_grad`.
 
     Raises:
+        TypeError: for arguments that are no tensors.
         RuntimeError: if a tensor does not require a gradient, or a gradient is missing or does not fit; if `inputs` is
-            empty, or an input does not require a gradient or is the edge of an op's result.
+            empty, or an input does not require a gradient or is the edge of an op's result; if saved tensors were
+            freed by an earlier pass, or changed in place.
 
     Example:
         >>> x = flow.tensor([1.0, 2.0], requires_grad=True)
@@ -105,7 +107,7 @@ def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
     """PyTorch's older way to make a leaf: a tensor of the shape and memory of `data`, without history.
 
     Raises:
-        TypeError: if `data` is no tensor.
+        TypeError: if `data` is no tensor, or `requires_grad` no bool.
         RuntimeError: if `requires_grad` is True for a tensor of integers or bools.
 
     Example:
@@ -176,8 +178,10 @@ def grad(
 
     Raises:
         ValueError: for ``only_inputs=False``, and for ``allow_unused=False`` with `materialize_grads`.
-        RuntimeError: as `backward`; for an input that does not require a gradient or, unless allowed, was not used; for
-            batches of gradients that do not fit; for `materialize_grads` with a `GradientEdge`.
+        TypeError: for arguments that are no tensors.
+        RuntimeError: for outputs, gradients and saved tensors as `backward`; for an input that does not require a
+            gradient or, unless allowed, was not used; for batches of gradients that do not fit; for `materialize_grads`
+            with a `GradientEdge`.
 
     Example:
         >>> x = flow.tensor(3.0, requires_grad=True)
@@ -276,7 +280,7 @@ def _edges(name: str, targets: tuple[Root, ...]) -> list[AutogradMeta]:
     """Return the edges of the graph at which the gradients of `targets` arrive.
 
     Raises:
-        RuntimeError: if a target requires no gradient.
+        RuntimeError: if a tensor requires no gradient.
     """
     found: list[AutogradMeta] = []
     for position, target in enumerate(targets):
@@ -327,7 +331,10 @@ def _root(output: Root) -> Edge:
 
 
 def _gradient_of(output: Root, gradient: Tensor | None) -> Tensor:
-    """Check `gradient`, and cast it to the output's dtype; if it is None, return a 1 for an output of one element."""
+    """Check a tensor's `gradient`, and cast it to the tensor's dtype; None stands for 1, for a tensor of one element.
+
+    The gradient of a `GradientEdge` must not be None; nothing else is checked.
+    """
     if not isinstance(output, Tensor):
         if gradient is None:
             raise RuntimeError("the gradient cannot be left out for a GradientEdge, whose shape is not known; pass it")

@@ -68,9 +68,9 @@ def run_backward(
         The gradient of each of `wanted`, None where none arrived or it was accumulated; empty without `wanted`.
 
     Raises:
-        RuntimeError: if a node's saved tensors were freed, or changed in place; if a hook returns a gradient of another
-            shape, dtype or device.
-        TypeError: if a hook returns something that is neither None nor a gradient.
+        RuntimeError: if a node's saved tensors were freed, or changed in place; if a gradient from a hook or `Function`
+            does not fit.
+        TypeError: if a hook or `Function` returns something that is neither None nor a tensor.
 
     Example:
         >>> x = flow.tensor(3.0, requires_grad=True)
@@ -101,8 +101,7 @@ class _Pass:
     """One backward pass.
 
     Attributes:
-        latest: the node to run next, if known; later than all in `heap`.  It and its gradients stay out of `heap` and
-            `gradients`: a chain of nodes never uses these.
+        latest: the node to run next, if known, which is not in `heap` or `gradients`; later than all in `heap`.
         arrived: the gradients of the outputs of `latest` so far, one place per output.
         spare: an unused list of one place, for the next node of one output.
         gradients: for each node in `heap`, the gradients of its outputs so far.
@@ -188,7 +187,8 @@ class _Pass:
                 if (node, index) in self.parts:
                     arrived[index] = self.parts.pop((node, index)).whole()
             if node.outputs is not None or node.hooks is not None or not isinstance(node, OpNode):
-                self._put_together()  # first: hooks may change in place a gradient that is also one of the slices
+                # First, since hooks and `Function`s may change in place a gradient that is also one of the slices.
+                self._put_together()
         if node.outputs is not None and node.sequence >= self.since:
             self._show(node.outputs, arrived)
         if self.wanted is not None:
@@ -205,7 +205,7 @@ class _Pass:
         given = node.backward(arrived, self.create_graph)
         if isinstance(node, OpNode):
             given = _conforming(node, given)
-        edges = node.edges  # read after `backward`: that of a checkpoint may change them
+        edges = node.edges  # read after `backward`: a checkpoint's changes them
         results = given if isinstance(given, tuple) else tuple(given)
         if hooks is not None:
             results = hooks.finished(results, arrived)
@@ -308,7 +308,7 @@ class _Pass:
         self.leaves[leaf] = (gradient, shared) if so_far is None else (so_far + gradient, False)
 
     def _waiting(self, node: Node) -> list[Tensor | None] | None:
-        """The gradients of a node's outputs so far; None if none arrived."""
+        """The gradients of a node's outputs so far; None before `_enter`."""
         return self.arrived if node is self.latest else self.gradients.get(node)
 
     def _arrive_at(self, node: Node, edge: AutogradMeta, gradient: Tensor) -> None:

@@ -162,8 +162,9 @@ class FunctionNode(Node):
 class Function:
     """Base of ops with a gradient of their own: define `forward` and `backward` as static methods, and call `apply`.
 
-    `forward` runs without recording.  `backward` gets one gradient per output, None for one that is no tensor, and
-    returns one per argument, None where there is none; it is recorded if the pass is run with ``create_graph=True``.
+    `forward` runs without recording.  `backward` gets one gradient per output, None for an output that is no tensor,
+    and returns one per positional argument, None where there is none; it is recorded if the pass is run with
+    ``create_graph=True``.
     A class that defines `setup_context` has a `forward` without ``ctx``.
 
     Example:

@@ -53,7 +53,7 @@ def _differentiable(inputs: Tensors, create_graph: bool) -> Tensors:
 def _gradients(name: str, outputs: Tensors, inputs: Tensors, by: Tensors, create_graph: bool, strict: bool) -> Tensors:
     """The gradients of `outputs` weighted by `by`; zeros for an input that is not used.
 
-    If `strict`, such an input, or an output that depends on no input, is an error.
+    If `strict`, such an input, or an output that requires no gradient, is an error.
     """
     pairs = [(output, weight) for output, weight in zip(outputs, by, strict=True) if output.requires_grad]
     if strict and len(pairs) < len(outputs):
@@ -99,10 +99,10 @@ def vjp(
         inputs: a tensor or a tuple.
         v: of the shapes of the results; can be left out for a single element.
         create_graph: whether both can be differentiated in turn.
-        strict: raise if there is a result that depends on no input, or an input on which no result depends; else zeros.
+        strict: raise if a result requires no gradient, or an input has no result that depends on it; else zeros.
 
     Raises:
-        TypeError: if inputs or results are no tensors.
+        TypeError: if inputs, results or `v` are no tensors.
         RuntimeError: for inputs of integers; if `v` does not fit, or by `strict`.
 
     Example:
@@ -125,8 +125,8 @@ def jvp(
     The arguments are those of `vjp`, but that `v` has the shapes of the inputs; each op must be twice differentiable.
 
     Raises:
-        TypeError: if inputs or results are no tensors.
-        RuntimeError: for inputs of integers; if `v` does not fit, or by `strict`.
+        TypeError: as `vjp`.
+        RuntimeError: for inputs or results of integers; if `v` does not fit, or by `strict`.
 
     Example:
         >>> flow.autograd.functional.jvp(lambda x: x * x, flow.tensor([1.0, 2.0]), flow.ones(2))
@@ -237,7 +237,7 @@ def hessian(
 
     Raises:
         TypeError, ValueError: as `jacobian`.
-        RuntimeError: as `jacobian`, or if the result has several elements.
+        RuntimeError: as `jacobian`, or if the result is not a single element.
 
     Example:
         >>> flow.autograd.functional.hessian(lambda x: (x**3).sum(), flow.tensor([1.0, 2.0]))
@@ -270,7 +270,7 @@ def vhp(
 
     Raises:
         TypeError: as `vjp`.
-        RuntimeError: as `vjp`, or if the result has several elements.
+        RuntimeError: as `vjp`, or if the result is not a single element.
 
     Example:
         >>> flow.autograd.functional.vhp(lambda x: (x**3).sum(), flow.tensor([1.0, 2.0]), flow.ones(2))

@@ -1,4 +1,4 @@
-"""Checking gradients against differences of the function's values."""
+"""Checking a function's gradients against differences of its values."""
 
 from __future__ import annotations
 
@@ -54,23 +54,21 @@ def gradcheck(
 
     Args:
         func: from the inputs to a tensor or a tuple of tensors, of which the floating-point ones are checked.
-        inputs: a tensor, or a tuple of tensors and anything else; float64, or the differences tell little.
+        inputs: a tensor, or a tuple of tensors and anything else; warns if one to move is not float64.
         eps: how far to move an element.
-        atol, rtol: the difference allowed, ``atol + rtol * |numerical|``.
+        atol, rtol: the difference allowed for an element, ``atol + rtol * |numerical|``.
         raise_exception: whether to raise, or to return False.
         nondet_tol: by how much two backward passes may differ.
-        check_undefined_grad, check_grad_dtypes, check_batched_grad: PyTorch's; ignored.  The gradients of each
-            result are computed with none for the others, have the dtypes of the inputs, and a batch of them is
-            computed row by row, in any case.
+        check_undefined_grad, check_grad_dtypes, check_batched_grad: PyTorch's; ignored.
         check_backward_ad: must be True: there is nothing else to check.
         check_forward_ad, check_batched_forward_grad: must be False, since there is no forward-mode differentiation.
-        fast_mode: compare one random combination of the elements of each Jacobian, not all of them: so it takes two
-            calls of `func` for each input, and not two for each element.
+        fast_mode: compare one random combination of the elements of each Jacobian, not each element.
         masked: PyTorch's, for sparse inputs; ignored.
 
     Raises:
         GradcheckError: with `raise_exception`, if they do not agree, or two backward passes differ.
-        TypeError: for complex inputs that require a gradient; if `func` returns anything but tensors.
+        TypeError: for complex inputs that require a gradient; if `inputs` is no tensor or sequence, or `func` returns
+            anything but tensors.
         ValueError: if no input requires a gradient; for forward-mode differentiation.
 
     Example:

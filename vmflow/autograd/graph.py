@@ -42,7 +42,7 @@ class GradientEdge(NamedTuple):
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     """The place of a tensor of any shape in the graph now: the gradient there is the tensor's.
 
-    The edge keeps the tensor's memory only if its node has saved it.
+    The edge keeps the tensor's memory only if the graph has saved it.
 
     Raises:
         TypeError: if it is no tensor.
@@ -127,7 +127,7 @@ class save_on_cpu(saved_tensors_hooks):
     """Within the block, tensors saved for the backward pass are kept on the CPU, and copied back when needed.
 
     Args:
-        pin_memory: keep the copies in pinned memory, to copy back faster.
+        pin_memory: keep the copies in pinned memory, to copy back faster; needs a CUDA device.
         device_type: PyTorch's; ignored.
 
     Raises:
@@ -237,6 +237,7 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[[Any], None
 
     Raises:
         ValueError: for another mode.
+        TypeError: if `tensors` is no sequence of tensors.
         RuntimeError: if one of the tensors requires no gradient.
 
     Example:

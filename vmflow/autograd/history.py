@@ -32,11 +32,11 @@ def edge_of(tensor: Tensor) -> Edge:
 
 
 def check_history(name: str, operands: tuple[Tensor, ...]) -> None:
-    """Raise if the history of an operand, of any shape, lacks a recorded change of its memory.
+    """Raise if the history of an operand that an op made, of any shape, lacks a recorded change of its memory.
 
     Raises:
-        RuntimeError: if autograd has recorded a change in place of an operand's memory through another tensor, and the
-            operand is no view whose history can be updated: its gradient would miss the change.
+        RuntimeError: if autograd has recorded a change in place of such an operand's memory through another tensor,
+            unless the operand is a view whose history can be updated.
 
     Example:
         >>> flow.autograd.check_history("exp", (flow.ones(2),))
@@ -62,7 +62,7 @@ def record(
     results: tuple[Tensor, ...],
     in_place: bool = False,
 ) -> None:
-    """Give differentiable `results` a node with the op and its inputs."""
+    """Give the differentiable ones of `results` a node with the op and its inputs."""
     if not in_place:
         check_history(op.name, inputs)
     packing = packing_here() if PACKING_BLOCKS else None

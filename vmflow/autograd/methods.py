@@ -53,8 +53,7 @@ def backward(
         inputs: accumulate into these alone; see `vmflow.autograd.backward`.
 
     Raises:
-        RuntimeError: if this tensor does not require a gradient, or `gradient` is missing or does not fit; if `inputs`
-            is empty, or an input does not require a gradient.
+        TypeError, RuntimeError: as `vmflow.autograd.backward`.
 
     Example:
         >>> x = flow.tensor(3.0, requires_grad=True)

@@ -59,7 +59,7 @@ class AutogradMeta:
         retains: whether a non-leaf keeps its gradient in `grad`.
         hooks: called with the gradient before it is used, by handle; may replace it.
         after: called without arguments after a leaf's gradient was accumulated, by handle.
-        history: the storage's `history` when this object was made; see `check_history`.
+        history: of a non-leaf, the version of its storage's `history` that it covers; see `check_history`.
 
     Example:
         >>> flow.autograd.AutogradMeta(True).requires_grad
@@ -191,7 +191,7 @@ def check_replacement(name: str, returned: Any, gradient: Tensor | None) -> None
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Node:
-    """One step of the backward pass; `Tensor.grad_fn` is one.  Ops and `Function`s make it; raises no errors.
+    """One step of the backward pass; `Tensor.grad_fn` is one.  Raises no errors.
 
     Attributes:
         title: as shown by `Tensor.grad_fn`.
@@ -257,7 +257,7 @@ class Node:
         """Release the saved tensors; another backward pass that needs some of them is an error."""
 
     def where(self) -> str:
-        """The place where the node was made, for messages: the user's line, or the name of a `Function`."""
+        """The place where the node was made, for messages, such as the user's line."""
         raise NotImplementedError
 
     def name(self) -> str:
@@ -534,6 +534,7 @@ class OpNode(Node):
 
         Raises:
             InternalError: if the op did not declare that a wanted gradient reads it, see `OpExpr.gradient`.
+            RuntimeError: if it was changed in place since.
         """
         return unpacked(self._kept(index), self)
 

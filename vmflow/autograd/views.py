@@ -33,7 +33,7 @@ _STRIDED_PUT: Final = "strided_put"
 
 
 def base_for(source: Tensor) -> Tensor | None:
-    """The base of a view of `source`; None if `source` is itself a view that autograd does not know, or strided."""
+    """The base of a view of `source`: that of `source`, else `source` itself unless it is strided, else None."""
     if source._base is not None:
         return source._base
     return source if source._blob.strides is None else None

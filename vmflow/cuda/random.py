@@ -1,7 +1,7 @@
 """The random numbers of CUDA devices, which are the same as on the CPU.
 
-A generator counts the random numbers drawn from it, and each number is a function of the seed and its index.  So by
-default one generator serves all devices, and a draw gives the same numbers on any of them.
+A generator is a seed and an offset into the sequence of that seed, which is the same on each device.  So by default one
+generator serves all devices.
 The functions here seed, read and set that generator, for any CUDA `device`, also where CUDA is not available.
 """
 
@@ -33,7 +33,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed the default generator, as `manual_seed` does: there is one generator for all devices.
+    """Seed the default generator, as `manual_seed` does.
 
     Raises:
         TypeError, ValueError: as `manual_seed`.
@@ -85,7 +85,7 @@ def set_rng_state(new_state: Tensor, device: Device | str | int | None = None) -
 
     Args:
         new_state: the state.
-        device: a CUDA device, only checked: one generator serves all devices.
+        device: a CUDA device, only checked.
 
     Raises:
         TypeError: if `new_state` is no tensor.

@@ -183,8 +183,8 @@ def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) ->
     """Wrap a CUDA stream of another library, so that ops can be issued to it.
 
     Args:
-        stream_ptr: the ``cudaStream_t`` as a number, or an object with ``__cuda_stream__``.  Its owner must keep it for
-            as long as ops are issued to it.
+        stream_ptr: the ``cudaStream_t`` as a number, or an object with ``__cuda_stream__``.  Its owner must keep the
+            stream until the ops issued to it have ended.
         device: of the stream; the current one by default.
 
     Raises:

@@ -22,7 +22,7 @@ from .process import current_process
 def compared(
     op: OpExpr, metas: Sequence[TensorMeta], attributes: Attributes, scalars: tuple[Any, ...]
 ) -> Tensor | None:
-    """Compare a call with the calls of the other ranks of its placement: of its first global operand or its result.
+    """Compare a call with those of the other ranks of its placement: that of its first global operand, else its result.
 
     Returns:
         A tensor without elements, which fails with `CollectiveMismatch` if the calls differ; None if this rank is not

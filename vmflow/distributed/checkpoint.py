@@ -138,7 +138,7 @@ def _refuse_marks(value: Any) -> None:
 
 
 def _kept_aside(folder: str) -> str:
-    """The path of an existing folder while `save` puts a new one in its place."""
+    """The path to which `save` moves an existing folder while it puts a new one in its place."""
     return f"{os.path.realpath(folder)}.old"
 
 
@@ -235,7 +235,7 @@ def _unmarked(value: Any, folder: _Folder) -> Any:
 
 
 class _Entry(NamedTuple):
-    """A value of a state dict that is no dict, list or tuple with tensors.
+    """A value of a state dict that is no dict, no list, and no tuple with tensors.
 
     Attributes:
         place: the keys, for messages.
@@ -292,7 +292,7 @@ def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> 
 
 
 def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
-    """Read the saved value for `target`: if that is global, a global tensor of its spread, without partial sums."""
+    """Read the saved value for `target`: for a global one, a tensor of its spread with broadcast for partial sums."""
     spread = meta_of(target).spread if isinstance(target, Tensor) else None
     if spread is None:
         return _unmarked(saved, folder)

@@ -134,7 +134,7 @@ def _on_host(of: TensorMeta) -> TensorMeta:
 
 
 def all_reduce(tensor: Tensor, op: Reduction = "sum") -> Tensor:
-    """Write into `tensor`, of the same shape on all ranks, the sum, "max" or "min" over the ranks; return `tensor`.
+    """Write into `tensor` the sum, "max" or "min" of the ranks' tensors, of one shape and dtype; return `tensor`.
 
     Raises:
         ValueError: for another `op`, or a global tensor.
@@ -219,7 +219,7 @@ def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence
 
 
 def broadcast(tensor: Tensor, src: int) -> Tensor:
-    """Write the tensor of rank `src` into `tensor` on all ranks, of the same shape on each.
+    """Write the tensor of rank `src` into `tensor` on all ranks, of one shape and dtype; return `tensor`.
 
     Raises:
         ValueError: if there is no rank `src`; for a global tensor.
@@ -235,7 +235,7 @@ def broadcast(tensor: Tensor, src: int) -> Tensor:
 
 
 def reduce(tensor: Tensor, dst: int, op: Reduction = "sum") -> Tensor:
-    """Write into the tensor of rank `dst` the sum over the ranks' tensors of one shape, or their "max" or "min".
+    """Write into the tensor of rank `dst` the sum, "max" or "min" of the ranks' tensors, of one shape and dtype.
 
     Raises:
         ValueError: if there is no rank `dst`; for another `op`, or a global tensor.

@@ -147,7 +147,7 @@ def _splits_batch(attributes: Attributes, metas: Metas) -> bool:
 
 
 class _Channels:
-    """The dimensions and elements over which batch norm normalises an input (samples, channels, ...).
+    """The dimensions over which batch norm normalises an input of shape (samples, channels, ...).
 
     Args:
         source: the input.

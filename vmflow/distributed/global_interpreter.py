@@ -287,7 +287,7 @@ def _cheapest(
     candidates: Candidates,
     final: Spread | None = None,
 ) -> list[Signature]:
-    """For each axis of the mesh, the signature that moves the fewest bytes.
+    """For each axis of the mesh, the signature of the lowest `_price`.
 
     Args:
         placement: the mesh.

@@ -38,9 +38,9 @@ class Fault(NamedTuple):
         rank: the rank.
         at: the index of the rank's operation at which the fault occurs, from 0 on.
         kind: "lose" (the rank ends when it waits next; others notice at once), "freeze" (it stands still when it waits
-            next, which only timeouts show),
-            "swap" (this operation starts after the rank's next one, never if the rank waits for it before), or "delay"
-            (this operation starts `seconds` later, perhaps after the rank's next ones).
+            next, which only timeouts show), "swap" (this operation starts after the rank's next one, never if the rank
+            waits for it before), or "delay" (this operation starts `seconds` later, perhaps after the rank's next
+            ones).
         seconds: the delay, by the simulation's clock.
 
     Raises no errors; `simulate` checks the rank and the kind.
@@ -123,7 +123,7 @@ class LocalEngine:
         return copy_of(broken[0]) if broken else None
 
     def warn(self, place: MeetingPlace, rank: int, group: tuple[int, ...], error: Exception) -> None:
-        """Let a rank's next operation of this group at this place fail with `error`, as it has on the other ranks."""
+        """Let a rank's next operation of this group at this place fail with `error`, as the others' parts have."""
         self._lines[rank].warnings.setdefault((place, group), deque()).append(error)
 
     def doing(self, rank: int) -> str:
@@ -209,7 +209,7 @@ class LocalChannel:
         self._started = 0
         self._reached = 0
         self._unfinished: deque[LocalWork] = deque()
-        # Keys in order, since a loop waits for the same operation again at each of its turns.
+        # An ordered set, since a loop waits for the same operation again at each of its turns.
         self._waiting: dict[tuple[int, Callable[[], None]], None] = {}
         place.channels[line.rank] = self
 
