@@ -101,7 +101,7 @@ class _Pass:
     """One backward pass.
 
     Attributes:
-        latest: the node to run next, if known, which is not in `heap` or `gradients`; later than all in `heap`.
+        latest: the node to run next, if known; it is not in `heap` or `gradients`, and no node in `heap` is later.
         arrived: the gradients of the outputs of `latest` so far, one place per output.
         spare: an unused list of one place, for the next node of one output.
         gradients: for each node in `heap`, the gradients of its outputs so far.

@@ -48,7 +48,7 @@ def next_sequence() -> int:
 
 
 class AutogradMeta:
-    """A tensor's place in autograd's graph; a tensor without one neither requires nor has a gradient.
+    """A tensor's place in autograd's graph.
 
     Raises no errors.
 
