@@ -66,14 +66,14 @@ class _Cuda(_Backend):
 class _Codegen:
     """C kernels for the CPU, compiled by the system's C compiler while the program runs.
 
-    Many of them compute the same bits as numpy.  Others differ in the last digits: exp, log and ops made of them, such
-    as tanh and softmax, some sums, normalizations, attention, convolutions and matrix products.  Unless `mode` changes,
-    a process computes each of these others in one way from its first use on: by C if the kernel was cached by an
-    earlier process or has been waited for, else by numpy until `wait` is called.
+    Many of them compute the same bits as numpy.  Others can differ in the last digits: exp, log and ops made of them,
+    such as tanh and softmax, some sums, normalizations, attention, convolutions and matrix products.  Unless `mode`
+    changes, a process computes each of these others in one way from its first use on: by C if the kernel was cached by
+    an earlier process or has been waited for, else by numpy until `wait` is called.
 
     One compiler of C runs at a time, at the lowest priority, and none within a second of the first request, so that
     the program keeps its cores.  A library of kernels that takes more than 10 seconds is compiled again at the usual
-    priority; one that the program waits for, at this priority and at once.
+    priority; one that the program waits for, at the usual priority and at once.
 
     Threads compile kernels of CUDA devices, too, from the first call of an op on.  A launch waits for its kernel.
     Consecutive elementwise ops whose common kernel is not ready yet are launched one by one; in the mode "wait" they

@@ -92,7 +92,7 @@ def _shown(results: Tensors, single: bool, create_graph: bool) -> Any:
 def vjp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """``func(*inputs)``, and `v` times its Jacobian.
+    """``func(*inputs)``, and `v` times its Jacobian, conjugated for complex inputs.
 
     Args:
         func: from tensors to a tensor or a tuple.
@@ -103,7 +103,7 @@ def vjp(
 
     Raises:
         TypeError: if inputs, results or `v` are no tensors.
-        RuntimeError: for inputs of integers; if `v` does not fit, or by `strict`.
+        RuntimeError: for inputs of integers or bools; if `v` does not fit, or by `strict`.
 
     Example:
         >>> flow.autograd.functional.vjp(lambda x: x * x, flow.tensor([1.0, 2.0]), flow.ones(2))
@@ -126,7 +126,7 @@ def jvp(
 
     Raises:
         TypeError: as `vjp`.
-        RuntimeError: for inputs or results of integers; if `v` does not fit, or by `strict`.
+        RuntimeError: for inputs or results of integers or bools; if `v` does not fit, or by `strict`.
 
     Example:
         >>> flow.autograd.functional.jvp(lambda x: x * x, flow.tensor([1.0, 2.0]), flow.ones(2))
@@ -171,7 +171,7 @@ def jacobian(
     vectorize: bool = False,
     strategy: str = "reverse-mode",
 ) -> Any:
-    """The derivative of each element of the results by each element of the inputs.
+    """The derivative of each element of the results by each element of the inputs, conjugated for complex inputs.
 
     Args:
         func: from tensors to a tensor or a tuple.
@@ -188,7 +188,7 @@ def jacobian(
     Raises:
         TypeError: as `vjp`.
         ValueError: for another strategy.
-        RuntimeError: for inputs of integers, or by `strict`.
+        RuntimeError: for inputs of integers or bools, or by `strict`.
 
     Example:
         >>> flow.autograd.functional.jacobian(lambda x: x * x, flow.tensor([1.0, 2.0]))
