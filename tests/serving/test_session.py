@@ -18,7 +18,17 @@ import pytest
 import vmflow as flow
 from tests.vm.gates import HEAVY, Gate, call, entered
 from vmflow import nn
-from vmflow.serving import Dim, Draining, Expired, InferenceSession, InvalidInput, NotReady, TensorSpec, pace
+from vmflow.serving import (
+    Dim,
+    Draining,
+    Expired,
+    InferenceSession,
+    InvalidInput,
+    NotReady,
+    Overloaded,
+    TensorSpec,
+    pace,
+)
 from vmflow.serving.pace import Pace
 from vmflow.vm.virtual_machine import VirtualMachine
 
@@ -703,6 +713,32 @@ async def test_a_tensor_that_is_computed_too_late_ends_the_request(stream: bool)
                 gate.set()
         assert session.stats()["rejected"]["expired"] == 1
         assert session.stats()["accepted"] == 0
+
+
+async def test_a_request_whose_tensors_are_being_computed_has_a_place_in_the_queue() -> None:
+    gate = threading.Event()
+
+    def late(array: Any) -> Any:
+        gate.wait(30)
+        return array
+
+    options: dict[str, Any] = {"max_queue": 1, "concurrency": 1}
+    async with (
+        VirtualMachine("worker", cpu_worker="always"),
+        InferenceSession(lambda x: x * 2, inputs=FIVE, graph=False, **options) as session,
+    ):
+        try:
+            row = call(late, flow.ones(5), shape=(5,), cost=HEAVY)
+            waiting = [asyncio.create_task(session.run(row)) for _ in range(2)]
+            await asyncio.sleep(0)  # the tasks begin to wait: one may wait, and one may be computed
+            with pytest.raises(Overloaded):
+                await session.run(row)
+            drained = asyncio.create_task(session.drain())
+        finally:
+            gate.set()
+        assert [(await task).tolist() for task in waiting] == [[2.0] * 5] * 2
+        await drained
+    assert session.stats()["rejected"]["overloaded"] == 1
 
 
 @pytest.fixture

@@ -329,7 +329,7 @@ class InferenceSession:
             batches = self._ready(self._batches)
             deadline = self._deadline(timeout)
             if type(inputs) is not np.ndarray:
-                await self._read(inputs, deadline)
+                await self._read(inputs, batches, client, deadline)
             arrays, sizes = self.signature.arrays(inputs)
             payload, key = self._runner.prepared(arrays, sizes)
             request = Request(payload, key, deadline, priority, client)
@@ -414,7 +414,7 @@ class InferenceSession:
         try:
             streams = self._ready_streams()
             deadline = self._deadline(timeout)
-            await self._read(inputs, deadline)
+            await self._read(inputs, streams, client, deadline)
             arrays, _ = self.signature.arrays(inputs)
             chunks = Channel(self._look_ahead)
             request = Request((arrays, chunks), client, deadline, priority, client)
@@ -461,10 +461,13 @@ class InferenceSession:
             raise RuntimeError(f"session {self.name!r} lives on another event loop; use run_sync from other threads")
         return batcher
 
-    async def _read(self, inputs: Any, deadline: float | None) -> None:
+    async def _read(self, inputs: Any, batcher: Batcher, client: Hashable, deadline: float | None) -> None:
         """Wait for the tensors among the inputs, so that reading their values does not block.
 
+        Meanwhile the request has a place in the queue of `batcher`.
+
         Raises:
+            Overloaded: if that queue is full, or the client has too many requests in it.
             Expired: if the deadline passes before they are computed.
             Exception: that of the op that failed to compute one.
         """
@@ -480,9 +483,10 @@ class InferenceSession:
             return
         limit = asyncio.timeout_at(deadline)
         try:
-            async with limit:
-                for tensor in tensors:
-                    await tensor
+            with Arrival(self.arrivals, batcher, client, deadline):
+                async with limit:
+                    for tensor in tensors:
+                        await tensor
         except TimeoutError:
             if not limit.expired():
                 raise
