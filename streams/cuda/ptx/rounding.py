@@ -147,7 +147,7 @@ def round_number(number: int | float, dtype: DType) -> Array:
     """
     double = np.array([float(number)])
     rest = _sign(Fraction(number) - Fraction(float(number))) if isinstance(number, int) else 0
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         if np.isnan(double).any():
             return double.astype(dtype)
         return _finish(double, np.array([float(rest)]), dtype, "rn")

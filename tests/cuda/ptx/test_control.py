@@ -503,6 +503,7 @@ FLOATS: list[tuple[str, object, int]] = [
     ("bf16", -3, 0xC040),
     ("bf16", 1 + 2.0**-8 + 2.0**-40, 0x3F81),
     ("bf16", 1e39, 0x7F80),
+    ("bf16", -math.inf, 0xFF80),
 ]
 
 
