@@ -238,6 +238,11 @@ def test_norms_of_matrices(order: Any) -> None:
     test()
 
 
+@pytest.mark.parametrize("order", [1, -1, np.inf, -np.inf])
+def test_norms_of_integer_matrices_are_not_negative(order: float) -> None:
+    assert xp.linalg.matrix_norm(tensor(np.array([[-128]], np.int8)), ord=order).item() == 128
+
+
 @pytest.mark.parametrize("order", [0, 1, 2, 3, -1, -2, 0.5, np.inf, -np.inf])
 def test_norms_of_vectors(order: Any) -> None:
     @few
