@@ -1,6 +1,7 @@
 """Queues of a stream's instructions.
 
-A `Fifo` has its links in the instructions.  So each is in one `Fifo` at a time, and entering takes no memory.
+A `Fifo` has its links in the instructions.  So an instruction is in one `Fifo` at a time, and no memory is
+taken to add it.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Accesses:
         return own
 
     def race_of_read(self, later: Ticket) -> RaceDetected | None:
-        """The race of a read by `later` with the first write that it is not ordered behind; None if there is none."""
+        """The race of a read by `later` with a write that the read is not ordered behind; None if there is none."""
         if self.writer is not None and not self.writer.precedes(later):
             return _race(READ_AFTER_WRITE, self.writer, "writes", later, "reads")
         for part in self.former:
@@ -145,7 +145,7 @@ class Accesses:
         return None
 
     def race_of_write(self, later: Ticket) -> RaceDetected | None:
-        """The race of a write by `later` with the first access that it is not ordered behind; None if there is none."""
+        """The race of a write by `later` with an access that the write is not ordered behind; None if there is none."""
         for reader in self.reads.values():
             if not reader.precedes(later):
                 return _race(WRITE_AFTER_READ, reader, "reads", later, "writes")
@@ -362,9 +362,7 @@ class RaceDetector:
                 self._ranges.setdefault(block, []).extend(parts)
 
     def _still_used(self, ranges: list[Range]) -> list[Range]:
-        """Drop the accesses that the host knows to have ended, since later launches run after them; return the other
-        ranges.
-        """
+        """Drop the accesses that the host knows to have ended; return the ranges that have others."""
         known = self._host
         for free in ranges:
             free.accesses = {

@@ -114,6 +114,9 @@ class SimulatedDevice:
 
         Returns:
             Whether there was a queue that could go on.
+
+        Raises:
+            RuntimeError: called by work that runs on the device.
         """
         return self._go_on(_never)
 

@@ -33,6 +33,7 @@ def device_of(index: int) -> CudaDevice:
 
     Raises:
         DeviceUnavailable: in a process that was forked from one that had opened the devices.
+        IndexError: if there is no such device.
     """
     with _lock:
         if not _devices:
@@ -69,7 +70,7 @@ def replace_devices(devices: Sequence[CudaDevice]) -> list[CudaDevice]:
 
 
 def opened() -> list[CudaDevice]:
-    """All devices, or none if this process has opened none yet."""
+    """All devices; none before they are opened."""
     return list(_devices)
 
 

@@ -116,7 +116,7 @@ class Lowering:
         """The register of an operand, as `source` finds it, and the conversion to unsigned integers of the same bits.
 
         Raises:
-            UnsupportedInstruction: as from `source`.
+            UnsupportedInstruction: as from `source`, but not because the type is a pair.
         """
         if isinstance(operand, Immediate):
             return Source(self.names.constant(self._number(operand, scalar).view(scalar.bits)), None)
@@ -153,7 +153,7 @@ class Lowering:
         raise self.unsupported("this operand is not expected here")
 
     def _address(self, operand: Operand, scalar: Scalar) -> int:
-        """Return the register of a constant: the address of an operand's variable."""
+        """Return the register of a constant: the address of an operand's variable, plus the operand's offset."""
         name = self._name(operand)
         address = self.names.symbol(name)
         if address is None:
@@ -261,7 +261,7 @@ def _viewer(dtype: DType) -> Convert:
 
 
 def from_register(held: DType, scalar: Scalar) -> Convert | None:
-    """The conversion of a register's content to a type, cut or with zeros in front; None if both have one dtype."""
+    """The conversion of a register's bits to a type, cut or led by zeros if sizes differ; None if both have one dtype."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:

@@ -71,10 +71,10 @@ class Area:
     Attributes:
         start: the address of the first byte in global memory; 0 for other memories.
         size: in bytes.
-        name: for messages.
+        name: for messages and counters.
         writable: whether kernels may write to it.
         shadow: the last accesses; None if races are not sought.
-        granule: the bytes of a piece of the shadow.
+        granule: the bytes of memory for which one piece of the shadow stands.
         traffic: the bytes accessed.
     """
 
@@ -187,7 +187,7 @@ class Memory:
 
     @staticmethod
     def _within(area: Area, addresses: Array, size: int) -> Array | None:
-        """The offsets of addresses in an area; None if some lie elsewhere."""
+        """The offsets of addresses in an area; None unless all accesses lie wholly in the area."""
         offsets = addresses - np.uint64(area.start)
         # An address before the area gives a huge offset.
         if int(np.maximum.reduce(offsets)) > area.size - size:

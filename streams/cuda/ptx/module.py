@@ -183,8 +183,8 @@ class Module:
     Attributes:
         kernels: by name.
         target: the architecture, such as "sm_80".
-        addresses: of its variables.
-        regions: the memory of its variables.
+        addresses: of its variables in global and constant memory.
+        regions: the memory of these variables.
 
     Args:
         unit: the parsed text.

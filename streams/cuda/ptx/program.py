@@ -1,4 +1,4 @@
-"""A kernel and the functions that it calls, as basic blocks of operations that end with a jump.
+"""A kernel and the functions that it calls, as basic blocks of operations.
 
 The kernel and its functions share one list of registers, and functions' variables have fixed places in local memory; so
 functions must not call themselves.  The blocks stand in the order of the text, callers first.  `execution` relies on

@@ -59,7 +59,8 @@ class Clock:
         self.synced = np.zeros(0, np.int64)
         self.first = 0
         self.stride = 1
-        # The fences for other blocks, as sorted numbers, a block above a time; `_new_fences` are not among them yet.
+        # The fences for other blocks, sorted: numbers with the block in the bits above the time.  `_new_fences` are not
+        # among them yet.
         self._fences = np.zeros(0, np.int64)
         self._new_fences: list[Array] = []
 
@@ -139,7 +140,7 @@ class Shadow:
         self._atomics: Array | None = None
 
     def read(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
-        """Note that threads read; return the first conflict, or None.
+        """Note that threads read; return a conflict with a write or an atomic access, or None.
 
         Args:
             pieces: one for each stamp.
@@ -154,9 +155,9 @@ class Shadow:
         return conflict
 
     def write(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
-        """Note that threads write, and return a conflict or None, as `read`.
+        """Note that threads write; return a conflict with an earlier access, or None.
 
-        `collisions` tells whether several of them write to one piece.
+        `collisions` tells whether several of these threads write to one piece.
         """
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
         conflict = conflict or self._conflict("read", self._readers, pieces, stamps, floors)
@@ -177,7 +178,7 @@ class Shadow:
         return int(self._writers[piece])
 
     def atomic(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
-        """Note atomic accesses; return the first conflict with a read or a write, or None."""
+        """Note atomic accesses; return a conflict with a read or a write, or None."""
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
         conflict = conflict or self._conflict("read", self._readers, pieces, stamps, floors)
         if self._atomics is None:

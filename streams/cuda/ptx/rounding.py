@@ -143,7 +143,7 @@ def round_number(number: int | float, dtype: DType) -> Array:
     """One number, rounded to the nearest of a float format, once; NaN keeps its sign.
 
     Raises:
-        OverflowError: if an integer is beyond the greatest double.
+        OverflowError: if an integer is too great for a double.
     """
     double = np.array([float(number)])
     rest = _sign(Fraction(number) - Fraction(float(number))) if isinstance(number, int) else 0
@@ -204,7 +204,7 @@ def multiply(a: Array, b: Array, mode: Mode) -> Array:
 
 
 def _finish(total: Array, error: Array, dtype: DType, mode: Mode) -> Array:
-    """Round an exact value, of which `total` is the nearest double and `error` the rest, where NaN stands for 0."""
+    """Round an exact value: `total` is the nearest double; `error` has the sign of the rest, NaN standing for 0."""
     if dtype == _DOUBLE:
         return _directed(total, error, mode)
     return narrow(to_odd(total, error), dtype, mode)

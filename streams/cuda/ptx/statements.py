@@ -75,8 +75,8 @@ class Reference(NamedTuple):
         position: the number of the address's first byte in that value.
         name: of the variable.
         offset: to add to the address.
-        shift: the bits of the sum to leave out at its lower end.
-        size: the bytes to take behind these.
+        shift: the number of the sum's lowest bits to leave out.
+        size: the number of bytes to take from the other bits, the lowest first.
     """
 
     position: int

@@ -40,8 +40,8 @@ class _Parser:
         self._files = dict(_files(text))
         self._source: str | None = None
         self._unit = Unit()
-        # The names of each open scope.  Names of an inner scope, and of variables in shared memory, get a suffix, since
-        # another scope or function may declare them again.
+        # For each open scope, its names that get a suffix: all of an inner scope, and those of variables in shared
+        # memory, since another scope or function may declare them again.
         self._scopes: list[dict[str, str]] = []
         self._count = 0
 
