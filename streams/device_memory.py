@@ -21,7 +21,7 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
 # Processors first mistake accesses at one offset of two pages for accesses to the same memory: arrays that are read
-# and written together are faster, additions by up to a fifth, if they begin at different offsets.
+# and written together are faster if they begin at different offsets.
 PAGE: Final = 4096
 # Half the distance between the offsets, within their pages, at which successive blocks on the host begin.
 _STAGGER: Final = 512

@@ -55,7 +55,7 @@ def parse_positive(variable: str, text: str, example: int) -> int:
 
 @final
 class SimulatedDevice:
-    """An accelerator that does not exist: in-order queues, events, and control over when anything happens.
+    """A simulated accelerator.
 
     Any thread may use it.  Pieces of work run one at a time; a piece may use the device only to query events.
 

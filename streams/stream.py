@@ -1,8 +1,6 @@
 """A stream is one in-order queue of one device; its policy decides how the queue executes.
 
-Order is the only promise: work that was handed to a stream first finishes first.  The scheduler relies on it twice, to
-hand over instructions that depend on each other without waiting for each, and to forget an access to memory as soon as
-a later access is behind it.
+Order is the only promise: work that was handed to a stream first finishes first.
 """
 
 from __future__ import annotations
@@ -46,8 +44,7 @@ class StreamPolicy:
         asynchronous: whether the stream takes work by `enqueue`, and may end it later; otherwise the host calls work.
         launches_ahead: whether `enqueue` calls work immediately, which launches kernels that the device runs later, as
             on streams of a GPU.
-        depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.  Work
-            that is held back can still be overtaken by something more urgent, and be dropped.
+        depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.
     """
 
     kind: str = "stream"

@@ -9,9 +9,8 @@ from contextvars import Context
 from queue import SimpleQueue
 from typing import Any, Final
 
-# A thread that has released the interpreter's lock may get it back only after the switch interval, 5 milliseconds, and
-# an event loop's thread releases the lock all the time.  So a worker that is to be polite releases the lock itself,
-# between items, at this interval (seconds), which costs a few microseconds.
+# A thread may wait 5 milliseconds, the switch interval, for the interpreter's lock, which an event loop's thread needs
+# often.  So a polite worker releases the lock between items, at this interval in seconds.
 _POLITE_EVERY: Final = 1e-3
 
 
@@ -39,7 +38,7 @@ class Worker:
         self._polite = polite
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._stopping = False
-        # Whether `stop` has let the thread end, so that nobody sets further marks; and whether items were not run.
+        # Whether `stop` begins to empty the inbox, into which no more marks are put; and whether items were not run.
         self._stopped = False
         self._unrun = False
         context = Context() if context is None else context

@@ -88,7 +88,7 @@ def is_anomaly_enabled() -> bool:
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """The same as `is_anomaly_enabled`, since vmflow's anomaly detection checks for nan and inf and nothing else.
+    """The same as `is_anomaly_enabled`.
 
     Example:
         >>> flow.is_anomaly_check_nan_enabled()

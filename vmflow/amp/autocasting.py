@@ -33,8 +33,8 @@ class autocast:
     integer tensors are not cast, nor operands of in-place ops.  `vmflow.amp.policy` lists the ops for each choice.  A
     backward pass computes in the dtypes of the forward pass, within or outside the block.
 
-    On the CPU autocast saves memory and shows the effect of lower precision on a model, but saves no time: bfloat16 and
-    float16 arithmetic is emulated, and slower than float32.
+    On the CPU autocast saves memory, but no time: arithmetic in bfloat16 and float16 is emulated, and slower than in
+    float32.
 
     A context manager, or a decorator for functions, coroutine functions and generators.  It is on for the task or
     thread that enters it, and for the tasks started within.
@@ -43,8 +43,7 @@ class autocast:
         device_type: the type of device whose tensors are cast, "cpu" for instance.
         dtype: bfloat16 or float16; by default bfloat16 on the CPU and float16 elsewhere.
         enabled: False to cast nothing in this block, even if an outer `autocast` is on.
-        cache_enabled: cast a parameter once for the whole outermost block, until it changes, not at each use; None is
-            True.
+        cache_enabled: whether to keep casts of parameters for further uses in the outermost block; None is True.
 
     Raises:
         TypeError: if `device_type` is no string, or `dtype` no dtype.
@@ -209,7 +208,7 @@ def is_autocast_available(device_type: str) -> bool:
     """Whether autocast works on this type of device: True for all types that vmflow knows, False for other names.
 
     Raises:
-        TypeError: if `device_type` is no string.
+        TypeError: if `device_type` is neither a string nor a device.
 
     Example:
         >>> flow.amp.is_autocast_available("cpu"), flow.amp.is_autocast_available("abacus")
@@ -237,7 +236,9 @@ def is_autocast_enabled(device_type: str = "cpu") -> bool:
 
 
 def get_autocast_dtype(device_type: str = "cpu") -> DType:
-    """The dtype of autocast here for this type of device; `autocast`'s default where it is off.  Raises no errors.
+    """The dtype of autocast here for this type of device; `autocast`'s default where it is off.
+
+    Raises no errors for a string.
 
     Example:
         >>> flow.get_autocast_dtype("cpu")
@@ -320,7 +321,7 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Ca
 
 
 def _cast_all(value: Any, device_type: str, dtype: DType) -> Any:
-    """Copy `value`, a tensor or nested lists, tuples and dicts, with its tensors of float32 or less cast to `dtype`.
+    """Return `value`, a tensor or nested lists, tuples and dicts, with its tensors of float32 or less cast to `dtype`.
 
     Tensors on other types of device than `device_type` are not cast.
     """

@@ -25,17 +25,16 @@ _READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
 class GradScaler:
     """Multiplies losses by a scale, divides gradients by it before a step, and skips steps if gradients are not finite.
 
-    No call waits unless its docstring says so: the scale is a tensor, an instruction checks whether all gradients are
-    finite (neither infinite nor NaN), the step's instruction reads the answer, and `update` is an instruction as well.
-    Gradients may be summed over several backward passes before the step, if `update` is called only after the step.
-    If a rank finds that its part of a global gradient is not finite, no rank takes the optimizer's step, and all ranks
-    of the placements of gradients, of one optimizer or of several, change the scale alike.  A rank outside of all these
-    placements takes no part, since it need not call these methods: its scale may differ, but scales no gradient.
+    No call waits unless its docstring says so.  Gradients may be summed over several backward passes before the step,
+    if `update` is called only after the step.  If a rank finds that its part of a global gradient is not finite
+    (infinite or NaN), no rank takes the optimizer's step, and all ranks of the placements of gradients, of one
+    optimizer or of several, change the scale alike; the scale of other ranks may differ.
 
     Args:
         device: the device of the scale; by default, that of the first tensor that is scaled.  Gradients may be on any.
         init_scale: the first scale.
-        growth_factor: multiplies the scale after `growth_interval` updates in a row that found all gradients finite.
+        growth_factor: multiplies the scale after `growth_interval` updates in a row that found all gradients finite,
+            unless the scale would become infinite.
         backoff_factor: multiplies the scale at an update that found a gradient that is not finite.
         growth_interval: see `growth_factor`.
         enabled: False to scale nothing and skip no step: `step` only calls `optimizer.step`.
@@ -81,7 +80,7 @@ class GradScaler:
         self._agreed: dict[Optimizer, tuple[int, ...]] = {}
 
     def _tensors(self, device: Device | None = None) -> tuple[Tensor, Tensor]:
-        """The tensors of the scale and of the count of updates towards its next growth; made at the first call.
+        """The tensors of the scale and of the count of updates towards its next growth; made if there are none.
 
         They are made on the scaler's own device, else on `device`, else on the CPU.
         """
@@ -167,7 +166,7 @@ class GradScaler:
 
         Args:
             optimizer: an optimizer whose parameters' gradients come from a scaled loss.
-            args, kwargs: the arguments of an overridden `step`; `Optimizer.step` gets none.
+            args, kwargs: the arguments of an overridden `step`; if enabled, `Optimizer.step` gets none.
 
         Raises:
             RuntimeError: if enabled, when `step` was called for this optimizer since the last `update` already.
@@ -254,7 +253,7 @@ class GradScaler:
         return float(self._init_scale if self._scale is None else self._scale.item())
 
     def get_growth_factor(self) -> float:
-        """The factor that multiplies the scale after `growth_interval` updates in a row with finite gradients."""
+        """The growth factor."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
@@ -262,7 +261,7 @@ class GradScaler:
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
-        """The factor that multiplies the scale at an update after a gradient that is not finite."""
+        """The backoff factor."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
@@ -270,7 +269,7 @@ class GradScaler:
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
-        """The number of updates in a row with finite gradients after which the scale grows."""
+        """The growth interval."""
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:

@@ -63,7 +63,8 @@ def arange(
     The result is empty if `step` leads away from `stop`, where `vmflow.arange` raises an error.
 
     Raises:
-        ValueError: if `step` is 0.
+        ValueError: if `step` is 0, or an argument is not finite.
+        TypeError, OverflowError: as `vmflow.arange`.
 
     Example:
         >>> flow.array_api.arange(1, 7, 2)
@@ -80,6 +81,7 @@ def empty(shape: Shape, *, dtype: DType | None = None, device: Place = None) -> 
     """A tensor of this shape with undefined elements.
 
     Raises:
+        TypeError: if a size is no integer.
         ValueError: if a size is negative.
 
     Example:
@@ -105,10 +107,10 @@ def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType | None = None, device: Place = None
 ) -> Tensor:
-    """A matrix with ones on its `k`-th diagonal and zeros elsewhere; `vmflow.eye` has no `k`.
+    """A matrix with ones on its `k`-th diagonal and zeros elsewhere.
 
     Raises:
-        TypeError: if a size is no integer.
+        TypeError: if a size or `k` is no integer.
         ValueError: if a size is negative.
 
     Example:
@@ -132,7 +134,8 @@ def full(
     """A tensor of this shape whose elements are all `fill_value`.
 
     Raises:
-        TypeError: if `fill_value` is neither a number nor a tensor, or complex for a real dtype.
+        TypeError: if a size is no integer, or `fill_value` is neither a number nor a tensor, or complex for a real
+            dtype.
         ValueError: if a size is negative, or `fill_value` has several elements or is out of the dtype's range.
         OverflowError: if neither int64 nor uint64 holds an integer.
 
@@ -172,10 +175,8 @@ def linspace(
 ) -> Tensor:
     """A vector of `num` equidistant numbers from `start` to `stop`; without `stop` if `endpoint` is False.
 
-    `vmflow.linspace` has no `endpoint`.
-
     Raises:
-        TypeError: if an argument is no number, or for a dtype that `vmflow.linspace` refuses.
+        TypeError: if a limit is no number, `num` is no integer, or `vmflow.linspace` refuses the dtype.
         ValueError: if `num` is negative, or an integer dtype does not hold a limit.
 
     Example:

@@ -47,7 +47,9 @@ class IntegerInfo(NamedTuple):
 
 
 def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: Device | str | None = None) -> Tensor:
-    """Convert `x`, of any shape, to `dtype`; copy it even if it has that dtype already, unless `copy` is False.
+    """Convert `x`, of any shape, to `dtype`, and move it to `device` if given.
+
+    If `copy` is False and nothing changes, the result is `x`.
 
     Raises:
         TypeError: if `dtype` is no dtype.

@@ -43,7 +43,8 @@ def _binary(
     returns = f"A tensor of the broadcast shape.  Unlike in {ours}, 0-d tensors can widen the dtype."
     raises = (
         f"TypeError: if neither operand is a tensor, they have no common dtype, or {ours} does not take it.\n"
-        "    ValueError: if the shapes do not broadcast, or a number does not fit into the common dtype.\n"
+        "    ValueError: if the shapes do not broadcast.\n"
+        "    ValueError, OverflowError: if a number does not fit into the common dtype.\n"
         "    RuntimeError: if the tensors are on different devices."
     )
     return _named(call, name, summary, returns, raises, example)
@@ -291,7 +292,7 @@ def sign(x: Tensor, /) -> Tensor:
 def round(x: Tensor, /) -> Tensor:
     """Each element rounded to the nearest integer; ties go to even.
 
-    Unlike `vmflow.round`, this rounds both parts of complex elements.
+    Of complex elements, both parts are rounded.
 
     Raises:
         TypeError: if `x` is bool.
@@ -307,11 +308,12 @@ def round(x: Tensor, /) -> Tensor:
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Each element limited to [`min`, `max`]; None is no limit.  The shapes broadcast.
 
-    The limits are converted to the dtype of `x`, which the result has; in `vmflow.clip` the dtypes promote.
+    The limits are converted to the dtype of `x`, which the result has.
 
     Raises:
         TypeError: if a limit is neither a tensor nor a number, is complex, or given for a complex `x`.
-        ValueError: if the shapes do not broadcast, or a number is out of the range of the dtype.
+        ValueError: if the shapes do not broadcast.
+        ValueError, OverflowError: if a number is out of the range of the dtype.
 
     Example:
         >>> flow.array_api.clip(flow.tensor([-1, 5, 9]), 0, 6)
@@ -329,7 +331,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
 
 
 def _limit(limit: Operand, x: Tensor) -> Tensor:
-    """A limit of `clip` as a tensor of the dtype of `x`, on the device and the ranks of `x`."""
+    """A limit of `clip` as a tensor of the dtype of `x`; a number also goes to the device and the ranks of `x`."""
     if isinstance(limit, Tensor):
         if limit.is_complex():
             raise TypeError(f"clip: a limit cannot be {limit.dtype.name}")
@@ -343,8 +345,10 @@ def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
     Unlike in `vmflow.where`, 0-d tensors can widen the dtype.
 
     Raises:
-        TypeError: if `condition` is no bool tensor, or a value is neither a tensor nor a number.
-        ValueError: if the shapes do not broadcast, or a number does not fit into the common dtype.
+        TypeError: if `condition` is no bool tensor, a value is neither a tensor nor a number, or there is no common
+            dtype.
+        ValueError: if the shapes do not broadcast.
+        ValueError, OverflowError: if a number does not fit into the common dtype.
 
     Example:
         >>> flow.array_api.where(flow.tensor([True, False]), flow.tensor([1, 2]), 0)

@@ -50,7 +50,7 @@ class Information:
         }
 
     def devices(self) -> list[Device]:
-        """The CPU, the simulated device, and the available GPUs."""
+        """The CPU, the simulated device, and the available CUDA devices."""
         return [Device("cpu"), Device("sim"), *[Device(f"cuda:{index}") for index in range(flow.cuda.device_count())]]
 
     def dtypes(self, *, device: Device | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:

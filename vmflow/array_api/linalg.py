@@ -108,7 +108,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
         rtol: a number, or a tensor of one for each matrix; by default max(m, n) times the dtype's precision.
 
     Raises:
-        TypeError, ValueError: as `vmflow.linalg.matrix_rank`.
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.matrix_rank`.
 
     Example:
         >>> flow.array_api.linalg.matrix_rank(flow.tensor([[1.0, 0.0], [0.0, 0.0]]))
@@ -130,7 +130,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """The pseudo-inverses of matrices; for `rtol`, see `matrix_rank`.
 
     Raises:
-        TypeError, ValueError: as `vmflow.linalg.pinv`.
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.pinv`.
 
     Example:
         >>> flow.array_api.linalg.pinv(flow.tensor([[2.0, 0.0], [0.0, 0.0]]))
@@ -147,6 +147,8 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
     """The QR decomposition of matrices: orthogonal `Q` and upper triangular `R` with ``Q @ R = x``.
+
+    With the mode "r", `Q` is empty.
 
     Raises:
         TypeError, ValueError: as `vmflow.linalg.qr`.
@@ -207,7 +209,7 @@ def svdvals(x: Tensor, /) -> Tensor:
     """The singular values of matrices, in descending order.
 
     Raises:
-        TypeError, ValueError: as `vmflow.linalg.svdvals`.
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.svdvals`.
 
     Example:
         >>> flow.array_api.linalg.svdvals(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
@@ -219,7 +221,7 @@ def svdvals(x: Tensor, /) -> Tensor:
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The product of matrices, or of vectors.
 
-    Unlike `vmflow.matmul`, this promotes two dtypes to their common one.
+    Two dtypes promote, unlike in `vmflow.matmul`.
 
     Raises:
         TypeError: if no operand is a tensor, the dtypes have no common one, or that is bool.
@@ -252,7 +254,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """Products of elements of `x1` and `x2`, summed over the paired dimensions `axes`; see `vmflow.tensordot`.
 
-    Unlike `vmflow.tensordot`, this promotes two dtypes to their common one.
+    Two dtypes promote, unlike in `vmflow.tensordot`.
 
     Raises:
         TypeError: if no operand is a tensor, the dtypes have no common one, or that is bool.
@@ -274,6 +276,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     Unlike in `vmflow.linalg.vecdot`, `axis` must be negative, and two dtypes promote to their common one.
 
     Raises:
+        TypeError: if an operand is no tensor, or the dtypes have no common one.
         ValueError: if the sizes differ in that dimension, the other sizes do not broadcast, or `axis` is not a negative
             number that both tensors allow.
 
@@ -294,6 +297,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The cross product along a dimension of size 3.
 
     Raises:
+        TypeError: if an operand is no tensor, the dtypes have no common one, or that is bool.
         ValueError: if the dimension has another size, the other sizes do not broadcast, or `axis` is not negative and
             the numbers of dimensions differ.
         IndexError: if a tensor lacks the dimension.
@@ -335,6 +339,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
     Raises:
         TypeError: for bools, and for integers unless `ord` is 1, -1 or infinite.
         ValueError: for another `ord`, or fewer than two dimensions.
+        IndexError: for some `ord`, if the matrices are empty.
 
     Example:
         >>> flow.array_api.linalg.matrix_norm(flow.tensor([[3.0, 0.0], [0.0, 4.0]]))
@@ -353,7 +358,7 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The outer product of two vectors: element [i, j] is ``x1[i] * x2[j]``.
 
     Raises:
-        TypeError: if no operand is a tensor.
+        TypeError: if no operand is a tensor, or the dtypes have no common one.
         ValueError: if an operand is no vector.
 
     Example:
@@ -365,7 +370,7 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tensor:
-    """The sums of the `offset`-th diagonals of matrices; `vmflow.trace` takes a single matrix.
+    """The sums of the `offset`-th diagonals of matrices.
 
     Raises:
         IndexError: if there are fewer than two dimensions.
@@ -386,7 +391,8 @@ def vector_norm(
 
     Raises:
         TypeError: for integers and bools.
-        IndexError: if a dimension does not exist, or there are no elements and `ord` is negative or inf.
+        ValueError: if a dimension is named twice.
+        IndexError: if a dimension does not exist, or the dimensions have no element and `ord` is negative or inf.
 
     Example:
         >>> flow.array_api.linalg.vector_norm(flow.tensor([3.0, 4.0]))

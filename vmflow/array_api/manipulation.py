@@ -71,7 +71,7 @@ def _of_one_dtype(name: str, arrays: Sequence[Tensor]) -> list[Tensor]:
 
 
 def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
-    """`x` with a new dimension of size 1 at `axis`; the same as `vmflow.unsqueeze`.
+    """`x` with a new dimension of size 1 at `axis`.
 
     Raises:
         IndexError: if `axis` is out of range.
@@ -131,7 +131,7 @@ def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
 
 
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Repeat each element along `axis`; flatten `x` first if `axis` is None.  The same as `vmflow.repeat_interleave`.
+    """Repeat each element along `axis`; flatten `x` first if `axis` is None.
 
     Args:
         x: of any shape.
@@ -184,7 +184,7 @@ def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
     If `axis` is None, the flattened tensor is shifted.
 
     Raises:
-        ValueError: if several shifts are given for several dimensions, and not one for each.
+        ValueError: if the numbers of shifts and of dimensions differ, and neither is 1.
         IndexError: if a dimension does not exist.
 
     Example:
@@ -204,7 +204,7 @@ def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
     """`x` without the dimensions `axis`, which have size 1.
 
     Raises:
-        ValueError: if a dimension has another size (`vmflow.squeeze` keeps it), or is named twice.
+        ValueError: if a dimension has another size, or is named twice.
         IndexError: if a dimension does not exist.
 
     Example:
@@ -252,7 +252,7 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """Split `x` along the dimension `axis` into slices without that dimension; the same as `vmflow.unbind`.
+    """Split `x` along the dimension `axis` into slices without that dimension.
 
     Raises:
         IndexError: if there is no dimension `axis`.

@@ -34,7 +34,7 @@ def only_axis(name: str, x: Tensor, axis: int | None) -> int:
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """The slices of `x` at `indices` of the dimension `axis`; the same as `vmflow.index_select`.
+    """The slices of `x` at `indices` of the dimension `axis`.
 
     Args:
         x: of any shape.
@@ -103,6 +103,7 @@ def count_nonzero(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, ke
     """The number of non-zero elements along the dimensions `axis`; of all elements if `axis` is None.
 
     Raises:
+        ValueError: if a dimension is named twice.
         IndexError: if a dimension does not exist.
 
     Example:
@@ -140,6 +141,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
         sorter: indices that sort `x1`, if it is not sorted.
 
     Raises:
+        TypeError: for complex tensors, or if `sorter` has no integers.
         ValueError: for another `side`, if `x1` is no vector, or if `sorter` has another shape.
 
     Example:
@@ -168,7 +170,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The elements sorted along the dimension `axis`; `vmflow.sort` returns the elements' indices as well.
+    """The elements sorted along the dimension `axis`.
 
     Raises:
         TypeError: if `x` is complex.

@@ -1,4 +1,7 @@
-"""Reductions and cumulative functions by the array API standard, version 2024.12."""
+"""Reductions and cumulative functions by the array API standard, version 2024.12.
+
+Reductions raise ValueError if `axis` names a dimension twice.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The largest element along the dimensions `axis` (None: all).
 
-    With `axis` () each element is reduced alone, unlike in `vmflow.amax`, which reduces all dimensions.
+    With `axis` () each element is reduced alone; `vmflow.amax` reduces all dimensions.
 
     Raises:
         TypeError: if `x` is complex.
@@ -67,7 +70,7 @@ def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean of the elements along the dimensions `axis` (None: all).
 
-    With `axis` () each element is reduced alone, unlike in `vmflow.mean`, which reduces all dimensions.
+    With `axis` () each element is reduced alone; `vmflow.mean` reduces all dimensions.
 
     Raises:
         TypeError: if `x` is integer or bool.
@@ -84,7 +87,7 @@ def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The smallest element along the dimensions `axis` (None: all).
 
-    With `axis` () each element is reduced alone, unlike in `vmflow.amin`, which reduces all dimensions.
+    With `axis` () each element is reduced alone; `vmflow.amin` reduces all dimensions.
 
     Raises:
         TypeError: if `x` is complex.
@@ -118,7 +121,7 @@ def prod(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdim
 def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The standard deviation of the elements along the dimensions `axis` (None: all).
 
-    The divisor is the number of elements minus `correction`, whose default is 0; the default in `vmflow.std` is 1.
+    The divisor is the number of elements minus `correction` (by default 1 in `vmflow.std`), but at least 0.
 
     Raises:
         TypeError: if `x` is integer or bool.
@@ -152,7 +155,7 @@ def sum(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims
 def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The variance of the elements along the dimensions `axis` (None: all).
 
-    The divisor is the number of elements minus `correction`, whose default is 0; the default in `vmflow.var` is 1.
+    The divisor is the number of elements minus `correction` (by default 1 in `vmflow.var`), but at least 0.
 
     Raises:
         TypeError: if `x` is integer or bool.
@@ -167,7 +170,7 @@ def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: b
 
 
 def _after(name: str, initial: float, x: Tensor, totals: Tensor, axis: int) -> Tensor:
-    """`totals` along `axis`, behind one more element, `initial`; `name` and `x` are the function's and its argument."""
+    """`totals` along `axis`, behind one more element, `initial`; `name` is the function's name, `x` its argument."""
     if totals.ndim == 0:
         raise ValueError(f"{name}: include_initial needs at least one dimension, got a 0-d tensor")
     shape = list(totals.shape)
@@ -181,8 +184,7 @@ def cumulative_sum(
 ) -> Tensor:
     """The cumulative sums of the elements along the dimension `axis`.
 
-    `vmflow.cumsum` always needs the dimension and has no `include_initial`, which puts a 0 in front.  Without a
-    `dtype`, unsigned integers give uint64.
+    `include_initial` puts a 0 in front.  Without a `dtype`, unsigned integers give uint64, signed ones and bools int64.
 
     Raises:
         ValueError: if `axis` is missing and `x` is no vector, or `include_initial` is True and `x` 0-d.
@@ -203,8 +205,7 @@ def cumulative_prod(
 ) -> Tensor:
     """The cumulative products of the elements along the dimension `axis`.
 
-    `vmflow.cumprod` always needs the dimension and has no `include_initial`, which puts a 1 in front.  Without a
-    `dtype`, unsigned integers give uint64.
+    `include_initial` puts a 1 in front.  Without a `dtype`, unsigned integers give uint64, signed ones and bools int64.
 
     Raises:
         ValueError: if `axis` is missing and `x` is no vector, or `include_initial` is True and `x` 0-d.
@@ -223,13 +224,13 @@ def cumulative_prod(
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """The differences of neighbouring elements along the dimension `axis`, taken `n` times.
+    """The differences of neighbouring elements along `axis`, taken `n` times; for bools, whether neighbours differ.
 
     Unless `n` is 0, `prepend` and `append` are joined to `x` first.
 
     Raises:
-        ValueError: if `n` is negative, `x` is 0-d, or `prepend` or `append` does not fit the shape.
-        IndexError: if there is no dimension `axis`.
+        ValueError: if `n` is negative, `x` is 0-d, or the shapes cannot be joined.
+        IndexError: if one of the tensors has no dimension `axis`.
 
     Example:
         >>> flow.array_api.diff(flow.tensor([1, 4, 9]))

@@ -59,7 +59,7 @@ class Lowering:
     """Looks up operands; remembers the registers that an instruction reads and writes.
 
     Attributes:
-        reads: the registers read since `begin`, but for constants.
+        reads: the registers read since `begin`, except constants.
         writes: those written since.
 
     Args:
@@ -261,7 +261,7 @@ def _viewer(dtype: DType) -> Convert:
 
 
 def from_register(held: DType, scalar: Scalar) -> Convert | None:
-    """The conversion of a register's bits to a type, cut or led by zeros if sizes differ; None if both have one dtype."""
+    """The conversion of a register's bits to a type, if larger with zeros in front; None if both have one dtype."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:

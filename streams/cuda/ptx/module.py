@@ -99,7 +99,7 @@ class Kernel:
             regions: the global memory, beside the module's regions.
             shared_bytes: bytes that the launch adds to each block's shared memory.
             check_global_races: whether to look for races in global memory; in shared memory they are always looked for.
-            strict: whether stores to global memory can race, too, if they change nothing or store equal values.
+            strict: whether stores to global memory can race even if they change nothing or store equal values.
             limit: the basic blocks that a batch of thread blocks may execute together before `NoProgress`.
 
         Returns:

@@ -1,4 +1,4 @@
-"""The known instructions but jumps, calls, ``ret`` and ``exit``, with the functions that lower them."""
+"""The known instructions except jumps, calls, ``ret`` and ``exit``, with the functions that lower them."""
 
 from __future__ import annotations
 

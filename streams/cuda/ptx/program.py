@@ -1,9 +1,8 @@
 """A kernel and the functions that it calls, as basic blocks of operations.
 
 The kernel and its functions share one list of registers, and functions' variables have fixed places in local memory; so
-functions must not call themselves.  The blocks stand in the order of the text, callers first.  `execution` relies on
-this order: within a call, it runs the earliest block first, so that threads that took different branches meet where
-these join.
+functions must not call themselves.  The blocks stand in the order of the text, callers first; `execution` relies on
+this order.
 """
 
 from __future__ import annotations

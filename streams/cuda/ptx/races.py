@@ -202,11 +202,11 @@ class Shadow:
         return Conflict(int(wrong[0]), kind, int(old[wrong[0]]))
 
     def _note(self, known: Array, pieces: Array, stamps: Array, floors: Array | int) -> None:
-        """Store stamps in `known`; pieces with stamps of unordered accesses get one that stands for all."""
+        """Store stamps in `known`; a piece with unordered accesses gets a stamp that stands for all of them."""
         old = known.take(pieces)
         foreign = (old >= floors) & (((old ^ stamps) & _IDENTITY) != 0)
         if foreign.any():
-            # Accesses that are ordered before these need no stamp: others behind these are behind them, too.
+            # A known access that is ordered before a new one needs no stamp: what is behind the new one is behind both.
             positions = np.flatnonzero(foreign)
             foreign[positions] = self._clock.unordered(old[positions], stamps[positions])
             stamps = np.where(foreign, _merged(old, stamps), stamps)

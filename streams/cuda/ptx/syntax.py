@@ -27,7 +27,7 @@ def parse_unit(text: str) -> Unit:
 _SKIPPED_TO_LINE_END: Final = frozenset({".version", ".target", ".address_size", ".pragma"})
 _SPACES: Final = {f".{space}": space for space in ("global", "const", "shared", "local", "param", "tex")}
 _LINKAGE: Final = frozenset({".visible", ".extern", ".weak", ".common"})
-# Ignored directives before a function's body, which numbers may follow.
+# Ignored directives before a function's body, each followed by any count of numbers.
 _HINTS: Final = frozenset(
     {".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".noreturn", ".explicitcluster"}
     | {".reqnctapercluster", ".maxclusterrank", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control"}

@@ -135,7 +135,7 @@ class Tokens:
             depth += {"{": 1, "}": -1}.get(self.take(), 0)
 
     def text(self, first: int, last: int | None = None) -> str:
-        """The tokens from number `first` to before `last` (None: the next one), joined by spaces but behind "-"."""
+        """The tokens from number `first` to before `last` (None: the next one), joined by spaces except behind "-"."""
         words = [token.text for token in self._tokens[first : self.next if last is None else last]]
         return " ".join(words).replace("- ", "-")
 

@@ -26,7 +26,7 @@ class WarpGate(NamedTuple):
 
     Attributes:
         mask: the bits of these threads.
-        operation: runs when all these threads, but for those that have ended, are there.
+        operation: runs when all these threads, except those that have ended, are there.
         place: for messages.
     """
 
