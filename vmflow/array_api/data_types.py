@@ -49,7 +49,7 @@ class IntegerInfo(NamedTuple):
 def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: Device | str | None = None) -> Tensor:
     """Convert `x`, of any shape, to `dtype`, and move it to `device` if given.
 
-    If `copy` is False and nothing changes, the result is `x`.
+    The result is a copy, or `x` itself if `copy` is False and nothing changes.
 
     Raises:
         TypeError: if `dtype` is no dtype.

@@ -46,7 +46,7 @@ def rfft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
 
 
 def irfft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The real signal of `n` elements whose spectrum has `x` as its first half."""
+    """The real signal of `n` elements whose spectrum has `x` as its first half; for None, see `vmflow.fft.irfft`."""
     return _fft.irfft(x, n, axis, norm)
 
 
@@ -80,7 +80,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: _DType | None = None, device: _
     Args:
         n: the length of the signal.
         d: the distance between samples.
-        dtype: a real floating-point dtype; None for the default.
+        dtype: a floating-point or complex dtype; None for the default.
         device: None for the default.
     """
     return _fft.fftfreq(n, d, dtype=dtype, device=device)

@@ -146,7 +146,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
-    """The QR decomposition of matrices: orthogonal `Q` and upper triangular `R` with ``Q @ R = x``.
+    """The QR decomposition of matrices: orthogonal or unitary `Q` and upper triangular `R` with ``Q @ R = x``.
 
     With the mode "r", `Q` is empty.
 

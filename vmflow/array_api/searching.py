@@ -141,7 +141,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
         sorter: indices that sort `x1`, if it is not sorted.
 
     Raises:
-        TypeError: for complex tensors, or if `sorter` has no integers.
+        TypeError: for complex tensors, or a `sorter` that is no integer tensor.
         ValueError: for another `side`, if `x1` is no vector, or if `sorter` has another shape.
 
     Example:

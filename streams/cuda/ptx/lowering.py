@@ -261,7 +261,7 @@ def _viewer(dtype: DType) -> Convert:
 
 
 def from_register(held: DType, scalar: Scalar) -> Convert | None:
-    """The conversion of a register's bits to a type, if larger with zeros in front; None if both have one dtype."""
+    """The conversion of a register's bits to a type, cut or zero-extended to its size; None if both have one dtype."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:

@@ -28,7 +28,7 @@ _MOST_IN_GRID: Final = ((1 << 31) - 1, 65535, 65535)
 # Bytes of shared memory that a block of today's GPUs can have at most.
 _MOST_SHARED: Final = 227 << 10
 
-# Basic blocks that a batch of thread blocks may execute before the kernel counts as endless.
+# The number of executed basic blocks, of a batch of thread blocks, at which the kernel counts as endless.
 LIMIT: Final = 10_000_000
 
 
@@ -100,7 +100,7 @@ class Kernel:
             shared_bytes: bytes that the launch adds to each block's shared memory.
             check_global_races: whether to look for races in global memory; in shared memory they are always looked for.
             strict: whether stores to global memory can race even if they change nothing or store equal values.
-            limit: the basic blocks that a batch of thread blocks may execute together before `NoProgress`.
+            limit: the number of executed basic blocks, of a batch of thread blocks, at which `NoProgress` is raised.
 
         Returns:
             The counters of executed instructions and accessed bytes.
