@@ -68,6 +68,7 @@ def test_attributes_and_texts_of_a_device() -> None:
         (("cuda:-1",), ValueError, "expected an index after the colon"),
         (("cuda:²",), ValueError, "expected an index after the colon"),
         (("cuda:1", 1), ValueError, "the index is given twice"),
+        ((flow.device("cuda:1"), 1), ValueError, "the index is given twice"),
         (("cuda", -1), ValueError, "cannot be negative"),
         ((3,), TypeError, "named by a string"),
         ((None,), TypeError, "named by a string"),

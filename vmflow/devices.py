@@ -41,7 +41,7 @@ class device:
             for "cpu" and "meta", which have one device each.
 
     Raises:
-        ValueError: for an unknown type or a malformed index.
+        ValueError: for an unknown type, a malformed index, or an index that is given twice.
         TypeError: if the type is no string, or the index no integer.
 
     Example:
@@ -59,6 +59,8 @@ class device:
 
     def __new__(cls, type: str | device, index: int | None = None) -> device:
         if isinstance(type, device):
+            if index is not None:
+                raise ValueError(f"the index is given twice, in {type!r} and as {index!r}")
             return type
         if not isinstance(type, str):
             raise TypeError(f"a device is named by a string such as 'cpu' or 'cuda:0', not {type!r}")
