@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from vmflow import dtypes
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Problem, kernel_of
 
@@ -18,7 +17,8 @@ Find = TypeVar("Find", bound=Callable[..., Array])
 
 def comparable(array: Array) -> Array:
     """Return the array in a dtype that numpy sorts, nan last: float32 for bfloat16, others as they are."""
-    return array.astype(np.float32) if array.dtype == dtypes.bfloat16.numpy else array
+    # Of vmflow's dtypes only bfloat16 is of kind "V"; naming its dtype here would import ml_dtypes.
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
 def _order(array: Array, dim: int, descending: bool) -> Array:
