@@ -68,7 +68,10 @@ FROM_OUTSIDE = {
 BELOW = frozenset(
     {
         f"vmflow.{name}"
-        for name in ("dtypes", "devices", "errors", "forking", "native", "instructions.blob", "instructions.op_call")
+        for name in (
+            *("arguments", "dtypes", "devices", "errors", "forking", "native", "instructions.blob"),
+            "instructions.op_call",
+        )
     }
 )
 

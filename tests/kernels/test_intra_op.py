@@ -291,14 +291,14 @@ def test_control_c_in_the_callers_piece_lets_nobody_begin_another() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, -100])
 def test_numbers_that_are_not_positive(wrong: int) -> None:
-    with pytest.raises(ValueError, match=f"at least one thread, not {wrong}"):
+    with pytest.raises(ValueError, match=f"must be at least 1, not {wrong}"):
         flow.set_num_threads(wrong)
     assert flow.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("wrong", [1.0, "2", None, True])
 def test_invalid_numbers_of_threads(wrong: object) -> None:
-    with pytest.raises(TypeError, match="expected an integer"):
+    with pytest.raises(TypeError, match="must be an integer"):
         flow.set_num_threads(wrong)  # type: ignore[arg-type]
     assert flow.get_num_threads() == 2
 
