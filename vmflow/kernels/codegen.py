@@ -32,14 +32,14 @@ def describe() -> dict[str, Any]:
 
 
 def pending() -> int:
-    """Return about how many C libraries and CUDA kernels are being compiled or queued; 0 if there are none."""
+    """Return about how many C libraries and CUDA kernels are being compiled or queued."""
     return LOADER.pending() + BACKGROUND.pending()
 
 
 def settle(timeout: float | None = None) -> bool:
-    """Wait until no C library or CUDA kernel is left to compile, for at most `timeout` seconds.
+    """Wait for the queued and running compilations of C libraries and CUDA kernels; see `Loader.settle`.
 
-    Returns whether none is left.
+    Returns whether they have ended; this thread compiles, even past `timeout` seconds, if no thread can be started.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     settled = LOADER.settle(timeout)

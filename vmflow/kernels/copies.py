@@ -1,7 +1,4 @@
-"""The entry point to the kernels that copy arrays: between devices, and within the memory of one device.
-
-Copies between devices run on streams of their own.
-"""
+"""Functions that copy arrays between devices, or that view, copy and add arrays of one device, of any type."""
 
 from __future__ import annotations
 

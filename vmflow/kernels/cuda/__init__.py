@@ -1,3 +1,3 @@
-"""The kernels of CUDA devices: our own, compiled by NVRTC, and libraries' for factorizations, Fourier
-transforms and most products of matrices.
+"""The kernels of CUDA devices: our own, compiled by NVRTC, and libraries' for Fourier transforms and most of linear
+algebra.
 """

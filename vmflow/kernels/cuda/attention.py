@@ -1,7 +1,7 @@
 """Scaled dot-product attention, with the scores of all queries and keys in memory.
 
-Between the two matrix products, masks are applied elementwise, and one kernel, which goes through the scores row by
-row, computes the rest.  Half precision is computed in float32.
+Between the two matrix products, masks are applied elementwise, and one kernel, with a block of threads for each
+row of scores, computes the rest.  Half precision is computed in float32.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Scores(NamedTuple):
         return wide
 
     def drawn(self, numbers: Sequence[Any]) -> list[Argument]:
-        """Return a kernel's arguments for dropout, see `_DROPPED`, from the numbers (seed, offset)."""
+        """Return a kernel's arguments for dropout, see `_DROPPED`, from (seed, offset), unread if `p` is 0."""
         if not self.p:
             return [0, 0, 0, 0, 0, 0.0, 1.0]
         limit = int(self.p * 65536)
@@ -249,8 +249,8 @@ struct Kept {
 # Parameters of a kernel for dropout: the place of random numbers, the probability, and the scale of kept weights.
 _DROPPED: Final = f"{PLACE}, int64 limit, double rest, double scale"
 
-# The loop over a row's elements.  With dropout, a thread takes up to eight neighbouring elements, for which one block
-# of random words nearly always decides.
+# The loop over a row's elements.  With dropout, a thread goes through groups of eight neighbouring elements; one
+# block of random words nearly always decides for a group.
 _BY_EIGHT: Final = """
     const int64 begin = (int64)blockIdx.x * columns;
     for (int64 eight = begin / 8 + threadIdx.x; eight * 8 < begin + columns; eight += blockDim.x) {

@@ -13,8 +13,8 @@ from .sources import STORED, CudaKernel
 
 
 def check_range(launcher: Launcher, array: DeviceArray, low: int, high: int, explain: Explain) -> None:
-    """Launch a kernel that reports an error if an integer of the array is outside ``low <= value < high``: the one that
-    a thread finds first.
+    """Launch a kernel that reports an error if an integer of the array is outside ``low <= value < high``; of several
+    such integers, it reports the one that a thread finds first.
 
     Args:
         explain: makes the exception from the element's position in C order and its value.

@@ -228,9 +228,7 @@ def _put_weight(launcher: Launcher, total: DeviceArray, out: DeviceArray) -> Non
 
 
 def _from_taps(launcher: Launcher, sizes: Geometry, gradient: DeviceArray, taps: DeviceArray, out: DeviceArray) -> None:
-    """Compute the gradient of the weight's matrices for some samples: the gradient of the output times the transposed
-    columns.
-    """
+    """Compute the gradient of the weight's matrices: the gradient of the output times the transposed columns."""
     multiply(launcher, _pixels(launcher, gradient, sizes), transposed(taps, (0, 2, 1)), out)
 
 

@@ -108,8 +108,8 @@ extern "C" __global__ void {name}(int64* keys, const {STORED[dtype]}* in, const 
 
 @lru_cache(None)
 def _begins(dtype: str) -> Walk:
-    """Build a program that tells for each row, in the order given by the array `order`, whether it is the first one or
-    differs from the row before it.
+    """Build a program that tells for each row, in the order given by `order`, if any, whether it is the first one
+    or differs from the row before it.
     """
     lines = (
         f"typedef {COMPUTED[dtype]} value;",
@@ -273,7 +273,7 @@ def _borders(
     launcher: Launcher, array: DeviceArray, low: float, high: float, bins: int
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return the edges of `bins` bins of equal width from `low` to `high`, or, if both are equal, over the elements'
-    range, if there are elements; and an array of one integer: 1 if an edge is not finite, else 0.
+    range, if there are elements (see `_BORDERS`); and an array of one integer: 1 if an edge is not finite, else 0.
     """
     limits = launcher.scratch((2,), _FLOAT64)
     for place, (limit, reduction) in enumerate([(low, _LOWEST), (high, _HIGHEST)]):

@@ -72,8 +72,8 @@ def _pivots_to_permutation(xp: Any, problem: Problem, pivots: Any, out: Any) -> 
 
 
 def _matrix_exp(xp: Any, array: Any) -> tuple[Any, ...]:
-    """Compute exp(A) of matrices A as N. J. Higham does (The scaling and squaring method for the matrix exponential
-    revisited, 2005).
+    """Compute exp(A) of matrices A by scaling, a Padé approximant of order 13 and squaring (N. J. Higham, The scaling
+    and squaring method for the matrix exponential revisited, 2005).
     """
     if not array.size:
         return (array,)

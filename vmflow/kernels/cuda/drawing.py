@@ -1,6 +1,6 @@
 """Kernels that draw random numbers: each number depends only on its index, the seed and the offset, as on the CPU.
 
-A thread computes Philox blocks of four random words, and turns each into one or several elements.
+A thread computes Philox blocks of four random words, and turns each block into one or several elements.
 """
 
 from __future__ import annotations

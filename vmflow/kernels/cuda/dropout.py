@@ -1,4 +1,4 @@
-"""Dropout: random elements become zero, and the others are scaled up.
+"""Dropout: random elements are multiplied by 0, and the others by ``1 / (1 - p)``.
 
 Sixteen random bits nearly always decide whether an element is kept.  If they equal the probability's first sixteen, a
 random word of the next lane is compared with the rest of the probability.

@@ -89,8 +89,8 @@ def _build_gradient(problem: Problem) -> Kernel:
 
 @builds("embedding_limit_norms", package=PACKAGE)
 def _build_limit_norms(problem: Problem) -> Kernel:
-    """Build the kernel that scales indexed rows down to norms of at most `limit`.  Indices out of range are left to the
-    look-up, which reports them without losing the table's values.
+    """Build the kernel that multiplies indexed rows whose norm exceeds `limit` by ``limit / (norm + 1e-7)``.  Indices
+    out of range are left to the look-up, which reports them without losing the table's values.
     """
     limit, order = problem.attributes
 

@@ -57,8 +57,8 @@ def _build_weighted_half(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _weighted_half(dtype: str) -> Walk:
-    """Build a program that multiplies a half spectrum by `weight`, except the first element, and the last if the length
-    is even: only these occur once in the whole spectrum.
+    """Build a program that multiplies a half spectrum by `weight`, except the first element, and the last if the whole
+    spectrum's length is even: only these occur once in the whole spectrum.
     """
     lines = (
         "const bool one = place_place == 0 || 2 * place_place == length;",

@@ -69,7 +69,7 @@ template <typename T> INLINED T floor_divided(T x, T y) {
 }
 """
 
-# Powers of integers with negative exponents are fractions, which round to 0 unless the base is 1 or -1.
+# Powers of integers with negative exponents are 0 unless the base is 1 or -1.
 _POWERS: Final = """
 template <typename T> INLINED T power(T x, T exponent) {
     if constexpr (is_floating<T>) {

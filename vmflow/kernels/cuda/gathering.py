@@ -45,7 +45,7 @@ def _build_scatter_slices(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _added_to_zero(dtype: str) -> Pointwise:
-    """Return the addition of 0 to each element, which turns -0.0 into 0.0, as a sum of overlapping parts would."""
+    """Return the addition of 0 to each element, which turns -0.0 into 0.0, as adding the part to zeros would."""
     if dtype.startswith("complex"):
         result = f"{dtype}{{x0.real + 0, x0.imag + 0}}"
     else:

@@ -148,7 +148,8 @@ def _partial(array: str, name: str) -> str:
 def _batch_norm(problem: Problem) -> Kernel:
     options: _Options = problem.attributes
     over = _Channels.of(problem.inputs[0].shape)
-    # One launch for all steps, or, if channels are cut into parts, one for each: a step needs the sums of all parts.
+    # One launch for all steps, or, if channels are cut into parts, a launch for each step, since the next step needs
+    # the sums of all parts.
     steps = ("all",) if over.parts == 1 else ("sums", "squares", "result")
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
@@ -319,7 +320,7 @@ def _batch_norm_inference(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-# Layer normalization: over the last dimensions, for each sample
+# Layer normalization: over the last dimensions
 
 
 @builds("layer_norm", package=PACKAGE)

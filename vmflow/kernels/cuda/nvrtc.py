@@ -1,7 +1,7 @@
 """NVRTC, the compiler of CUDA C++ as a library.  It needs neither a GPU nor a driver.
 
 The library comes with a wheel, or with a CUDA toolkit.  Neither is needed to import this module; `library` finds and
-loads it.  Compiled code is cached on disk beside the C kernels, under a digest of everything that went into it.
+loads it.  Compiled code is cached on disk beside the C kernels, under a digest of source, options and version.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class Nvrtc:
     Raises:
         OSError: if the library cannot be loaded.
         AttributeError: if it is not NVRTC.
+        RuntimeError: if NVRTC fails to tell its version or architectures.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,13 +114,14 @@ class Nvrtc:
         Args:
             source: one translation unit.
             name: for messages, and for line numbers in the code.
-            options: those of nvcc's command line, such as ``--gpu-architecture=compute_80``; a cubin needs a real
+            options: NVRTC's, such as ``--gpu-architecture=compute_80``; a cubin needs a real
                 architecture, such as ``sm_80``.
             to: "ptx" or "cubin".
             keep: whether code is taken from the cache, and new code kept there.
 
         Raises:
             CompileError: if the compiler refuses the source or an option, or makes no such code for the options.
+            RuntimeError: if NVRTC fails otherwise.
             ValueError: if `to` is neither "ptx" nor "cubin", or `source`, `name` or an option contains NUL.
         """
         if to not in _CODE_OF:

@@ -197,7 +197,7 @@ def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceA
 
 @lru_cache(_KERNELS)
 def kernel_of(function: Pointwise, rank: int) -> CudaKernel:
-    """Return the kernel of a function for arrays with `rank` dimensions to go through; 0 if all are contiguous."""
+    """Return the kernel of a function for arrays with `rank` dimensions to go through, 0 for contiguous arrays."""
     dtypes = [*function.operands, *function.numbers, *[dtype for _, dtype in function.results]]
     name = f"{function.name}_{'_'.join(dict.fromkeys(dtypes))}_{rank}"
     source = _source(name, function, rank)
