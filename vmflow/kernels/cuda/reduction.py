@@ -29,7 +29,7 @@ from .sources import COMPUTED, STORED, THREADS, CudaKernel
 
 
 def _limit(compute: str, lowest: bool) -> str:
-    """Return the lowest or the highest value of a C++ type, as an expression; an infinity for float and double."""
+    """Return the lowest or the highest value of a 64-bit integer type in C++; of float or double, an infinity."""
     if compute in ("float", "double"):
         infinity = "__int_as_float(0x7f800000)"
         return f"-{infinity}" if lowest else infinity

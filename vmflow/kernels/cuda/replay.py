@@ -2,8 +2,8 @@
 
 The first run loads the kernels.  The second captures them, and runs them both ways over the same inputs: one by one,
 and as the graph.  If all results have the same bits, runs launch the graph as soon as the host knows this; if not, or
-if the work cannot be captured, later runs go on one by one.  The results of the first two runs are those of the kernels
-one by one.
+if the work cannot be captured or compared, later runs go on one by one.  The results of the first two runs are those of
+the kernels one by one.
 """
 
 from __future__ import annotations

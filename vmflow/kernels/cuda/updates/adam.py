@@ -24,7 +24,7 @@ size = lr;
 
 @steps("adam")
 def _adam(settings: Adam) -> Step:
-    # If biases are corrected, that of the elements' roots is corrected in eps and the step size, once for all elements.
+    # The bias correction of the average square goes into eps and the step size, once for all elements.
     plan = f"{_TAKEN}{SHRINK}{_CORRECTED if settings.corrected else _UNCORRECTED}"
     largest = f"largest = ({LARGER})(largest, square);" if settings.amsgrad else ""
     move = f"""{shrunk(settings)}{slope(settings)}{AVERAGES}{largest}

@@ -1,7 +1,7 @@
 """Gradient descent, with momentum.
 
 The running sum of gradients begins with the first gradient, without dampening.  If steps may be skipped, only the
-device knows whether one is a parameter's first: so its flag tells, until a step was certainly taken.
+device knows whether a step is a parameter's first: so the device has a flag, until a step was certainly taken.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def rated(settings: Any, inputs: list[DeviceArray]) -> Rated:
     return Rated(common, [*rate, *[float(getattr(settings, name)) for name in names]], gradients)
 
 
-# Settings of these types are not arguments of kernels: the kernels' source depends on them.
+# Settings of these types are not arguments of kernels.
 _FACTS: Final = bool, tuple
 
 
