@@ -1,4 +1,4 @@
-"""Functions that copy arrays between devices, or that view, copy and add arrays of one device, of any type."""
+"""Functions for devices of all types, which copy arrays between devices, or view, copy and add arrays of one."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ template <typename T> INLINED T sine_by_argument(T x) {
 """
 
 # gelu(x) = max(x, 0) - |x| P(X > |x|), X normal, in which nothing cancels where x is negative.  Far out, as on the CPU,
-# the last three digits are lost, since the tail magnifies the rounding of |x| / sqrt(2).  |x| is limited to a finite
+# up to three digits are lost, since the tail magnifies the rounding of |x| / sqrt(2).  |x| is limited to a finite
 # number, since the product of infinity and a probability of 0 would be nan.
 _GELU: Final = """
 INLINED double gelu_of_double(double x) {

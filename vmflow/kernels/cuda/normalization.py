@@ -1,5 +1,4 @@
-"""Batch and layer normalization, with gradients: values are shifted and scaled to mean 0 and variance 1, for each
-channel or within a sample.
+"""Batch and layer normalization, with gradients: by the mean and variance of each channel, or of the last dimensions.
 
 Half precision is computed in float32.
 """
@@ -457,7 +456,7 @@ def _column_slopes(launcher: Launcher, given: Sequence[DeviceArray], outs: Seque
 
 @lru_cache(None)
 def _column_sums(gradient: str, given: str, compute: str) -> CudaKernel:
-    """Build the kernel of gradients by weight and bias from parts of the rows: a thread for each column of a part."""
+    """Build the kernel of gradients by weight and bias from parts of rows: one thread adds up a column of a part."""
     name = f"layer_norm_parameters_{gradient}_{given}"
     value = STORED[compute]
     source = f"""

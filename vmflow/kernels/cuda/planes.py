@@ -27,8 +27,8 @@ from .windows import Loop, names, searched
 def over_planes(
     launcher: Launcher, program: Walk, array: DeviceArray, outs: Sequence[DeviceArray], numbers: Sequence[Argument]
 ) -> None:
-    """Launch a thread for each element of the result ``outs[0]``, (samples, channels, ...); its indices in its plane
-    are the counters p0, p1, ...
+    """Run a program for each element of the result ``outs[0]``, (samples, channels, ...); the element's indices in its
+    plane are the counters p0, p1, ...
 
     The strides of `array`, the program's `x`, within a plane are the program's first numbers: x_stride0...  Then come
     `numbers`.

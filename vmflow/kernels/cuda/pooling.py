@@ -1,6 +1,4 @@
-"""Pooling: each thread goes through one window, or, for the gradient of averages, through the windows that contain an
-element; see `windows`.
-"""
+"""Pooling: loops go through windows, or, for the gradient of averages, through the windows that contain an element."""
 
 from __future__ import annotations
 

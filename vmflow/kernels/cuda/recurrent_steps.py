@@ -1,4 +1,4 @@
-"""The kernels of recurrent layers' time steps: a thread for each hidden unit of each row (sequence) of a step."""
+"""The kernels of recurrent layers' time steps, for each hidden unit of each row (sequence) of a step."""
 
 from __future__ import annotations
 

@@ -321,8 +321,9 @@ def combine_at(
 ) -> None:
     """Combine values with the elements at their places (or with `how.start`), one after the other; see `put_at`.
 
-    Sorted by their places, the values are cut into stretches.  If a stretch begins with the place at which the one
-    before it ends, its values for that place are combined first: so a thread goes through one stretch's values only.
+    Sorted by their places, the values are cut into stretches.  If a stretch begins with the last place of the
+    stretch before it, its values for that place are combined first, by another kernel: so a thread goes through one
+    stretch's values only.
 
     Args:
         launcher, target, places, values, joint, joint_shape, slices: see `put_at`.

@@ -1,4 +1,4 @@
-"""Kernels with a thread for each place (tuple of indices) of a shape, whose C++ statements read and write arrays."""
+"""Kernels that run C++ statements, which read and write arrays, for each place (tuple of indices) of a shape."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Steps: TypeAlias = tuple[int, ...]
 
 
 class Walk(NamedTuple):
-    """A thread's C++ statements, and the names of the arrays and numbers that they use.
+    """C++ statements for one place, and the names of the arrays and numbers that they use.
 
     Attributes:
         name: for people, and a part of the kernel's name.
         outs: the names and dtypes of the arrays that are written.
         arrays: the names and dtypes of the arrays that are only read.  For any array `x`, also a written one, the
-            variable `x` is the pointer to its first element, and `x_place` the position of the thread's place in it.
+            variable `x` is the pointer to its first element, and `x_place` the place's position in it.
         counters: names of sums of the place's indices, each index times a number: for `c`, the sum is `c_place`.
         numbers: the names of integers.
         lines: statements.
@@ -66,8 +66,8 @@ def walk(
     counters: Sequence[Steps] = (),
     numbers: Sequence[Argument] = (),
 ) -> None:
-    """Launch a program's thread for each place of a shape; `outs` overlap no arrays, unless threads read only elements
-    they write.  Arrays, counters and numbers come in the order of the program's names.
+    """Run a program for each place of a shape; `outs` overlap no arrays, unless each place reads only elements that it
+    writes.  Arrays, counters and numbers come in the order of the program's names.
     """
     every = [each.steps for each in (*outs, *arrays)] + list(counters)
     sizes, steps = with_merged_dimensions(shape, every)

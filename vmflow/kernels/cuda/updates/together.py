@@ -253,7 +253,7 @@ class _Numbered(NamedTuple):
 def _change_apart(
     launcher: Launcher, change: Change, rows: Sequence[_Numbered], common: Sequence[Argument], skip: str | None
 ) -> None:
-    """Change rows whose written arrays overlap with no others, by way of contiguous copies where `_flat` makes them.
+    """Change rows, by way of contiguous copies where `_flat` makes them.
 
     `skip` is the dtype of the array `skip`; it is None without one.
     """
