@@ -44,8 +44,7 @@ def _copy(array: Array, *more: Array | None) -> Array:
     return out
 
 
-# The following functions make views of the arrays of one device, or write to them.  On a CUDA device the calling thread
-# launches the work with its current launcher.
+# On a CUDA device, functions that write to arrays use the current launcher of the calling thread.
 
 
 def view_at(memory: Array, offset: int, of: TensorMeta) -> Array:

@@ -2,7 +2,6 @@
 
 Such a kernel is a function ``f(xp, problem, *operands, *outs)``.  `xp` is the array module, the operands are its arrays
 and Python numbers, and the results go into `outs`.  It may call only functions that CuPy has.
-On an emulated device it is called in the stream's order.
 """
 
 from __future__ import annotations

@@ -225,8 +225,7 @@ def _put_by_value(
     copy_array(launcher, scores.product(launcher, _turned(used), outer), out)
 
 
-# Tells whether dropout keeps an element, as on the CPU.  Sixteen random bits nearly always decide; if they equal the
-# probability's first sixteen, a further random word is compared with the rest of the probability.
+# Tells whether dropout keeps an element, in the way that the module `dropout` describes.
 _KEPT: Final = """
 struct Kept {
     int64 block;

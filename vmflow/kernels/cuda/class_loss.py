@@ -1,7 +1,8 @@
 """Losses whose targets are class indices: the negative log-likelihood, and the cross-entropy of scores.
 
-A row is one target.  One kernel computes each row's loss and weight, and another adds them up (only the weights if the
-reduction is "none"): in parts if there are many rows, and always in the same order, so that results are reproducible.
+A row is the scores of one target.  One kernel computes each row's loss and weight, and another adds them up (only the
+weights if the reduction is "none"): in parts if there are many rows, and always in the same order, so that results are
+reproducible.
 """
 
 from __future__ import annotations

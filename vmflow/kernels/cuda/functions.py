@@ -150,8 +150,8 @@ template <typename T> INLINED T sine_by_argument(T x) {
 """
 
 # gelu(x) = max(x, 0) - |x| P(X > |x|), X normal, in which nothing cancels where x is negative.  Far out, as on the CPU,
-# up to three digits are lost, since the tail magnifies the rounding of |x| / sqrt(2).  |x| is limited to a finite
-# number, since the product of infinity and a probability of 0 would be nan.
+# up to three digits are lost.  |x| is limited to a finite number, since the product of infinity and a probability of 0
+# would be nan.
 _GELU: Final = """
 INLINED double gelu_of_double(double x) {
     const double size = fabs(x) > 1e5 ? 1e5 : fabs(x);

@@ -133,8 +133,8 @@ def _build_borders_gradient(problem: Problem) -> Kernel:
 def _add_borders(
     launcher: Launcher, mode: str, array: DeviceArray, axis: int, pair: Sequence[int], out: DeviceArray
 ) -> None:
-    """Compute the gradient by an array that was padded along `axis` by `pair`, into `out`, from the gradient `array` by
-    the padded one: add the gradients of copies in the padding to their elements' gradients.
+    """Write the gradient by an array to `out`, from `array`, the gradient by the result of padding it along `axis` by
+    `pair`: add the gradients of copies to their elements' gradients.
     """
     own = steps_of(array)
     source = Walked(array, (*own[:axis], 0, *own[axis + 1 :]))

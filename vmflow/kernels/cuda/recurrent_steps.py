@@ -73,7 +73,7 @@ def steps_of(layer: Layer, shape: tuple[int, ...]) -> tuple[Step, ...]:
 
 
 class StepKernel(NamedTuple):
-    """The kernel of a time step, in C++, for any dtype.
+    """The kernel of a time step, in C++, for float32 and float64.
 
     Attributes:
         name: for people, and a part of the kernel's name.

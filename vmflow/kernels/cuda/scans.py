@@ -33,7 +33,7 @@ _MOST_PARTS: Final = 256
 
 
 class Scan(NamedTuple):
-    """An associative scan, in C++.
+    """A scan, in C++.
 
     Attributes:
         name: for people, and a part of the kernel's name.
@@ -41,7 +41,7 @@ class Scan(NamedTuple):
         nbytes: the bytes of a value.
         load: turns the elements at the place `at` of arrays x0, x1, ... into a value: element `i` of `size` along the
             line; places are `inner` apart.
-        combine: combines two values, `p` before `q`.
+        combine: combines two values, `p` before `q`; associative but for rounding.
         store: turns the value `v` of element `i` into the result.
     """
 

@@ -21,7 +21,7 @@ _PART: Final = 16 * THREADS
 
 
 class Combination(NamedTuple):
-    """An associative combination of two float64 numbers.
+    """A combination of two float64 numbers, associative but for rounding.
 
     Attributes:
         start: the neutral element.

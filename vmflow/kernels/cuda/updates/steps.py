@@ -107,7 +107,6 @@ def rated(settings: Any, inputs: list[DeviceArray]) -> Rated:
     return Rated(common, [*rate, *[float(getattr(settings, name)) for name in names]], gradients)
 
 
-# Settings of these types are not arguments of kernels.
 _FACTS: Final = bool, tuple
 
 
