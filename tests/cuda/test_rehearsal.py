@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from vmflow.errors import DeviceLost
 from vmflow.kernels.background import BACKGROUND, Background
 from vmflow.kernels.choosing import Problem
 from vmflow.kernels.cuda import arrays, nvrtc
@@ -96,6 +97,19 @@ def test_a_launch_that_cannot_be_rehearsed_is_launched_all_the_same(
         assert x.acosh().tolist() == [0, 0, 0]
         assert BACKGROUND.wait(60)
     assert "the launch of acosh could not be rehearsed" in caplog.text
+
+
+def test_nothing_is_rehearsed_for_a_device_that_has_stopped_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = _watch_compiler(monkeypatch)
+    with emulated("lazy"):
+        x = flow.ones(3, device="cuda")
+        flow.synchronize()
+        device_of(0).lose(DeviceLost("unplugged"))
+        y = x.atanh()
+        assert BACKGROUND.wait(60)
+        with pytest.raises(DeviceLost):
+            y.tolist()
+    assert not [name for name in compiled if name.startswith("atanh")]
 
 
 def test_a_kernel_that_cannot_be_compiled_fails_its_op(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Kernels of ops are compiled in the background, by threads that rehearse launches.
 
-A `Kernel` is chosen when an op is first inferred for its shapes and dtypes.  Then, if the device is open, a thread
-calls once the function that launches it, with arrays that have no memory and a launcher that only compiles.  Arrays are
-assumed to be contiguous.  A launch compiles by itself what no rehearsal has compiled before.
+A `Kernel` is chosen when an op is first inferred for its shapes and dtypes.  Then, if the device is open and works, a
+thread calls once the function that launches it, with arrays that have no memory and a launcher that only compiles.
+Arrays are assumed to be contiguous.  A launch compiles by itself what no rehearsal has compiled before.
 """
 
 from __future__ import annotations
@@ -109,12 +109,14 @@ def rehearse(launch: _Launch, problem: Problem, device: CudaDevice) -> None:
 
 
 def rehearse_soon(launch: _Launch, problem: Problem) -> None:
-    """Have a background thread rehearse a launch, if all its arrays are on one CUDA device and that is open already."""
+    """Have a background thread rehearse a launch, if all its arrays are on one CUDA device, which is open and works."""
     places = {meta.device for meta in (*problem.inputs, *problem.outputs)}
     place = places.pop() if len(places) == 1 else None
     devices = registry.opened()
     if place is not None and place.type == "cuda" and place.index < len(devices):
-        BACKGROUND.add(partial(_rehearse_or_tell, launch, problem, devices[place.index]), launch)
+        device = devices[place.index]
+        if device.lost is None:  # it is lost in a forked child, too
+            BACKGROUND.add(partial(_rehearse_or_tell, launch, problem, device), launch)
 
 
 def _rehearse_or_tell(launch: _Launch, problem: Problem, device: CudaDevice) -> None:
