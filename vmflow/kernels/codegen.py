@@ -55,8 +55,8 @@ def one_line(found: dict[str, Any]) -> str:
 
 
 def being_compiled() -> str | None:
-    """Return a sentence that tells how many C libraries are being compiled or queued; None if there are none, or they
-    cannot be compiled.
+    """Return a sentence that tells how many C libraries are being compiled or queued; None if there are no such
+    libraries, or they cannot be compiled.
     """
     count = LOADER.pending()
     if not count or LOADER.problem is not None:

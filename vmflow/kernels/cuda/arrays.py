@@ -1,7 +1,7 @@
 """Kernels that call functions of the device's array module: CuPy on a GPU, and numpy on an emulated device.
 
-Such a kernel is a function ``f(xp, problem, *operands, *outs)``.  `xp` is the array module, the operands are its arrays
-and Python numbers, and the results go into `outs`.  It may call only functions that CuPy has.
+Such a kernel is a function ``f(xp, problem, *operands, *outs)``.  `xp` is the array module, the operands are arrays of
+`xp` and Python numbers, and the results go into `outs`.  It may call only functions that CuPy has.
 """
 
 from __future__ import annotations

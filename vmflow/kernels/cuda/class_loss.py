@@ -151,7 +151,7 @@ def _losses_and_weights(launcher: Launcher, cases: Cases, loss: DeviceArray) -> 
 def _add_up(
     launcher: Launcher, cases: Cases, losses: DeviceArray, weights: DeviceArray, outs: Sequence[DeviceArray]
 ) -> None:
-    """Write the rows' losses, reduced as `cases` says, to ``outs[0]``, and the sum of their weights to ``outs[1]``."""
+    """Write the rows' losses, reduced as `cases` says, to ``outs[0]``, and the sum of the weights to ``outs[1]``."""
     loss, total = outs
     if cases.reduction == "none":
         reduce_rows(launcher, sum_of(COMPUTED[cases.compute.name]), weights, (0,), total)

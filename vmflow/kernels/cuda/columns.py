@@ -18,8 +18,8 @@ from vmflow.streams.cuda.launching import Launcher
 from .sources import COMPUTED, STORED
 from .walks import Steps, Walk, Walked, along, steps_of, walk, walked
 
-# The most bytes of columns that are made and multiplied together, unless they are kept: `pieces` cuts larger batches,
-# but no sample.  Columns may take as many times the bytes of the images as the kernel has taps.
+# The most bytes of columns that are made and multiplied together, unless columns are kept: `pieces` cuts larger
+# batches, but no sample.  Columns may take as many times the bytes of the images as the kernel has taps.
 COLUMN_BYTES: Final = 256 << 20
 
 

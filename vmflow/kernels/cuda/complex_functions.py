@@ -159,7 +159,7 @@ OF_COMPLEX asinh_of(C x) { return turned_back(asin_of(turned(x))); }
 OF_COMPLEX atan_of(C x) { return turned_back(atanh_of(turned(x))); }
 """
 
-# By op, a format string that makes its C++ expression from the operands.
+# By op, a format string that makes the op's C++ expression from the operands.
 _PATTERNS: Final = {
     **{op: f"{op}_of({{0}})" for op in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh")},
     **{op: f"{op}_of({{0}})" for op in ("tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh")},

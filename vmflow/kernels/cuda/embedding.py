@@ -101,7 +101,7 @@ def _build_limit_norms(problem: Problem) -> Kernel:
         with changing(launcher, table, outs[0]) as target:
             if not (indices.size and target.size):
                 return
-            # Only the last index that names a row changes the row, since it must be scaled only once.
+            # Only the last index that names a row changes the row, which must be scaled only once.
             places = Places(known_keys(launcher, indices, rows), rows + 1, 0)
             last = last_of_each(launcher, places)
             kernel = _limit(target.dtype.name, order if order in _RULES else None, last.by_key)

@@ -25,8 +25,8 @@ from .sources import VARIABLES
 # The number of ops, from the beginning of a chain, whose names are part of the kernel's name.
 _NAMED: Final = 4
 
-# The most arrays of a chain's kernel: before CUDA 12.1, its parameters may take up 4 KB, and each array takes 8 bytes,
-# and 8 more for each stride.
+# The most arrays of a chain's kernel: before CUDA 12.1, a kernel's parameters may take up 4 KB, and each array takes 8
+# bytes, and 8 more for each stride.
 _MOST_ARRAYS: Final = 64
 
 _COMPARISONS: Final = {

@@ -133,7 +133,8 @@ def _build_scatter(problem: Problem) -> Kernel:
     Overlapping windows may share their largest element: their gradients are added in the order of windows.
 
     Threads link each element's values to a list, in any order.  After max pooling, a list is no longer than the number
-    of windows that contain an element; so the element's thread searches it again and again for the next value in order.
+    of windows that contain an element; so the element's thread searches the list again and again for the next
+    value in order.
     """
     int64 = np.dtype(np.int64)
 

@@ -68,7 +68,7 @@ def _sum(rank: int, by_window: bool, overridden: bool, given: str, wanted: str) 
     place = " + ".join(["x_place", *[f"at{axis} * x_stride{axis}" for axis in range(rank)]])
     value = f"converted<{compute}>(x[{place}])"
     if by_window:
-        # The divisor is used behind the loops, where variables of inner ones are gone: so it uses others, begin0, ...
+        # The divisor is used behind the loops, where variables of inner loops are gone: so it uses others, begin0, ...
         starts = [f"const int64 begin{axis} = p{axis}_place * stride{axis} - padding{axis};" for axis in range(rank)]
         for axis in range(rank):
             divisor = divisor.replace(f"start{axis}", f"begin{axis}")

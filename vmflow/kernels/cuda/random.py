@@ -236,7 +236,7 @@ _TRUNCATED: Final = Drawing(
 def _truncated(problem: Problem) -> Kernel:
     _, mean, std, a, b = problem.attributes
     low, high = (a - mean) / std, (b - mean) / std
-    # An interval above the mean is mirrored: far above it, probabilities are too close to 1 to be told apart.
+    # An interval above the mean is mirrored: far above the mean, probabilities are too close to 1 to be told apart.
     sign = -1.0 if low > 0 else 1.0
     low, high = sorted((sign * low, sign * high))
     first, last = (0.5 * math.erfc(-limit / math.sqrt(2.0)) for limit in (low, high))

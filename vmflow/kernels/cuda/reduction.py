@@ -51,7 +51,7 @@ def sum_of(compute: str) -> RowReduction:
     return _reduction("sum", compute)
 
 
-# By op, the fields start, take, combine and finish of its `RowReduction`.
+# By op, the fields start, take, combine and finish of the op's `RowReduction`.
 _RULES: Final = {
     "sum": ("0", "v", "p + q", "total"),
     "mean": ("0", "v", "p + q", "total / length"),

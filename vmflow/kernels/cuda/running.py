@@ -22,7 +22,7 @@ from .walks import separate
 def running(op: str, source: dtypes.dtype, output: dtypes.dtype) -> Scan:
     """Return the scan of running sums (`op` "cumsum") or products ("cumprod")."""
     kept = accumulated(source, output)
-    # float32 is accumulated in float64: its rounding errors would add up along the dimension.
+    # float32 is accumulated in float64: rounding errors in float32 would add up along the dimension.
     wide = dtypes.float64.numpy if kept == dtypes.float32.numpy else kept
     value = COMPUTED[wide.name]
     sign = "+" if op == "cumsum" else "*"

@@ -236,8 +236,8 @@ class Last(NamedTuple):
     """The last index that has each key.
 
     Attributes:
-        array: for each key, the number of its last index; or for each index, whether it is its key's last; the number 0
-            if there is only one index.
+        array: for each key, the number of its last index; or for each index, whether it is the last with its key; the
+            number 0 if there is only one index.
         by_key: whether `array` has an element for each key.
     """
 
@@ -322,8 +322,8 @@ def combine_at(
     """Combine values with the elements at their places (or with `how.start`), one after the other; see `put_at`.
 
     Sorted by their places, the values are cut into stretches.  If a stretch begins with the last place of the
-    stretch before it, its values for that place are combined first, by another kernel: so a thread goes through one
-    stretch's values only.
+    stretch before it, another kernel first combines the values of that place in the stretch: so a thread goes through
+    one stretch's values only.
 
     Args:
         launcher, target, places, values, joint, joint_shape, slices: see `put_at`.

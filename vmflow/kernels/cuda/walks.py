@@ -138,7 +138,7 @@ def part_of(array: DeviceArray, axis: int, start: int, stop: int, step: int = 1)
 
 @contextmanager
 def in_order(launcher: Launcher, out: DeviceArray, dtype: np.dtype[Any] | None = None) -> Iterator[DeviceArray]:
-    """Yield a contiguous array to be written, of `dtype` (None: that of `out`); afterwards `out` has its contents."""
+    """Yield a contiguous array to be written, of `dtype` (None: that of `out`), whose contents `out` has afterwards."""
     fits = out.contiguous and dtype in (None, out.dtype)
     whole = out if fits else launcher.scratch(out.shape, out.dtype if dtype is None else dtype)
     yield whole
@@ -148,7 +148,7 @@ def in_order(launcher: Launcher, out: DeviceArray, dtype: np.dtype[Any] | None =
 
 @contextmanager
 def changing(launcher: Launcher, array: DeviceArray, out: DeviceArray) -> Iterator[DeviceArray]:
-    """Yield a contiguous array with the elements of `array`, to be changed: afterwards `out` has its contents."""
+    """Yield a contiguous array with the elements of `array`, to be changed, whose contents `out` has afterwards."""
     with in_order(launcher, out) as whole:
         if (whole.pointer, whole.strides, whole.dtype) != (array.pointer, array.strides, array.dtype):
             copy_array(launcher, separate(launcher, array, whole), whole)

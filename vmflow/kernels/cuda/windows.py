@@ -18,7 +18,7 @@ class Loop(NamedTuple):
     """A C++ loop over elements or windows along one dimension.
 
     Attributes:
-        head: the statements that begin it; `at<axis>` is the index of the current element or window.
+        head: the statements that begin the loop; `at<axis>` is the index of the current element or window.
         length: the number of elements of the current window, maybe with padding, as an expression within the loop.
     """
 

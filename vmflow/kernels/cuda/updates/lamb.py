@@ -1,4 +1,4 @@
-"""LAMB: Adam's direction, with a step for each parameter in the proportion of its norm to the direction's."""
+"""LAMB: Adam's direction, with a step in the proportion of each parameter's norm to the norm of its direction."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Plan(NamedTuple):
     Attributes:
         name: for people, and a part of the kernel's name.
         counts: the names of arrays of one element, which `body` changes.
-        numbers: the names of the float64 numbers that it computes for the `Change`.
+        numbers: the names of the float64 numbers that `body` computes for the `Change`.
         body: statements, which assign to counts and numbers.  ``kept_<count>(number)`` is a number rounded to the
             count's dtype.
         own, common: see `Change`.
@@ -171,7 +171,7 @@ def plan_rows(
     common: Sequence[Argument] = (),
     skip: DeviceArray | None = None,
 ) -> DeviceArray | None:
-    """Change the counts of all rows by a plan, and return the rows' numbers, (rows, numbers); None if it computes none.
+    """Change the counts of all rows by a plan, and return the numbers, (rows, numbers); None if the plan has none.
 
     Args:
         counts: the counts of each row.
