@@ -114,8 +114,8 @@ class Nvrtc:
         Args:
             source: one translation unit.
             name: for messages, and for line numbers in the code.
-            options: NVRTC's, such as ``--gpu-architecture=compute_80``; a cubin needs a real
-                architecture, such as ``sm_80``.
+            options: NVRTC's, such as ``--gpu-architecture=compute_80``; a cubin needs a real architecture, such as
+                ``sm_80``.
             to: "ptx" or "cubin".
             keep: whether code is taken from the cache, and new code kept there.
 

@@ -181,8 +181,7 @@ def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceA
     """Return the operand, or a copy of it if it may share memory with `out` and is not the same array: a thread
     could change an element that another thread has yet to read.
 
-    If operand and result are one array, a thread of an elementwise kernel reads only the
-    element that it writes.
+    If operand and result are one array, a thread of an elementwise kernel reads only the element that it writes.
     """
     start, stop = operand.extent()
     low, high = out.extent()
