@@ -1,4 +1,4 @@
-"""Kernels that draw random numbers: each number depends only on its index, the seed and the offset, as on the CPU.
+"""Kernels that draw random numbers: each number depends on its index, the seed and the offset, as on the CPU.
 
 A thread computes Philox blocks of four random words, and turns each block into one or several elements.
 """

@@ -151,8 +151,7 @@ def change_rows(
     if not _meet(numbered, written):
         _change_apart(launcher, change, numbered, common, kind_of_skip)
         return
-    # If any written array overlaps with another array, all rows are changed one after the other: a gradient may be
-    # another row's parameter.
+    # If rows meet, all rows are changed one after the other: a gradient may be another row's parameter.
     for numbered_row in numbered:
         row = _separated(launcher, numbered_row.row, written)
         _change_apart(launcher, change, [numbered_row._replace(row=row, flat=False)], common, kind_of_skip)
