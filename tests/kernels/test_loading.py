@@ -470,6 +470,13 @@ def test_show_config_names_the_compiler(compiled: None) -> None:
     assert f"libraries loaded, by {kernels['compiler']} (wait)" in info.show_config()
 
 
+def test_show_config_does_not_say_that_a_queued_library_is_not_needed(
+    compiled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOADER, "loaded", lambda: 0)
+    assert "C kernels none loaded so far, by " in info.show_config()
+
+
 def test_the_switch_is_checked() -> None:
     with pytest.raises(ValueError, match="one of off, background, wait"):
         flow.backends.codegen.mode = "fast"

@@ -50,7 +50,7 @@ def one_line(found: dict[str, Any]) -> str:
     """Turn the dict that `describe` has returned into a line of text."""
     if found["problem"] is not None:
         return f"not in use: {found['problem']}"
-    loaded = f"{found['libraries']} libraries loaded" if found["libraries"] else "none needed so far"
+    loaded = f"{found['libraries']} libraries loaded" if found["libraries"] else "none loaded so far"
     return f"{loaded}, by {found['compiler']} ({found['mode']}), kept in {found['folder'] or 'no folder'}"
 
 
