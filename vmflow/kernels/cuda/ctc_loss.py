@@ -335,9 +335,7 @@ extern "C" __global__ void {name}(double* lattice, double* after, const double* 
 
 @lru_cache(None)
 def _gathered(given: str, wanted: str) -> CudaKernel:
-    """Build the kernel of the gradient by the log-probabilities: each block has one case and time.
-    For times that the case uses, it writes all classes, and then again those of the target and the blank.
-    """
+    """Build the kernel of the gradient by the log-probabilities: each block has one case and time."""
     name = f"ctc_gradient_{given}_{wanted}"
     source = f"""{BLOCK}{_CASE}
 extern "C" __global__ void {name}({STORED[wanted]}* out, const double* lattice, const double* losses,

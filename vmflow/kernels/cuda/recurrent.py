@@ -2,8 +2,8 @@
 
 The input has a row for each sequence and step.  The rows of one step are neighbours; in a packed sequence, steps may
 differ in their numbers of rows.  Products that do not depend on the step before are computed for all rows together.  A
-step is at most one product with the state, or with gradients, and one kernel, for each hidden unit of each row.  A
-projection adds a product, and a copy or a kernel.
+step is at most one product with the state, or with gradients, and one kernel over the hidden units of all its rows.  A
+projection adds a product, and maybe a copy or a kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernels of recurrent layers' time steps, for each hidden unit of each row (sequence) of a step."""
+"""The kernels of recurrent layers' time steps, which go through the hidden units of a step's rows (sequences)."""
 
 from __future__ import annotations
 
