@@ -174,6 +174,14 @@ def test_attention_against_loops() -> None:
     np.testing.assert_allclose(weights.detach().numpy(), mean, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(3, 0, 8), (0, 2, 8)])
+def test_attention_of_an_empty_batch_or_query(shape: tuple[int, int, int]) -> None:
+    key = flow.ones(3, shape[1], 8)
+    result, weights = nn.MultiheadAttention(8, 2)(flow.ones(shape), key, key)
+    assert weights is not None
+    assert (result.shape, weights.shape) == (shape, (shape[1], shape[0], 3))
+
+
 def test_dropout_acts_in_training_only() -> None:
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.5), 2, nn.LayerNorm(8))
     x = flow.tensor(_numbers(5, 2, 8))

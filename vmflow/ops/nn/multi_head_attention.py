@@ -84,7 +84,7 @@ def attended(
         weights = weights.mean(1) if average else weights
     else:
         result = scaled_dot_product_attention(*heads, mask, p, causal)
-    return result.transpose(1, 2).reshape(*query.shape[:2], -1), weights
+    return result.transpose(1, 2).flatten(2), weights
 
 
 def _projected(
