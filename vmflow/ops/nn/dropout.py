@@ -71,7 +71,7 @@ def all_dropped(input: Tensor) -> Tensor:
 
 
 def check_probability(name: str, p: float) -> None:
-    """Raise TypeError unless the probability `p` of the op `name` is a number, ValueError if it is not in [0, 1]."""
+    """Raise TypeError unless the probability `p` is an int, float or numpy number, ValueError unless within [0, 1]."""
     if not isinstance(p, (int, float, np.number)):
         raise TypeError(f"{name}: the probability must be a number, not {p!r}")
     if not 0 <= p <= 1:
@@ -89,19 +89,22 @@ def dropout(
 ) -> Tensor:
     """Set each element to zero with probability `p`, else divide it by ``1 - p``; unchanged unless `training`.
 
+    An infinity or nan that is dropped becomes nan.
+
     Args:
-        input: floating-point or complex, of any shape; outside of training, and for `p` of 0 and 1, which scale
-            nothing, also integers and bools.
+        input: floating-point or complex, of any shape; outside of training, and for `p` of 0 and 1, also integers
+            and bools.
         p: probability, within [0, 1].
         training: whether to drop elements.
-        inplace: whether to write the result into `input` and return `input`.
+        inplace: whether to write the result into `input`, in its dtype, and return `input`.
         addend: a tensor of the input's shape to add to the result, whether training or not.  From OneFlow, as is
             `generator`.
         generator: the source of random numbers, by default the default generator.
 
     Raises:
-        TypeError: if `p` is no number, or, in training with `p` between 0 and 1, for integers and bools.
-        ValueError: if `p` is no probability, or for an addend of another shape.
+        TypeError: if `p` is no number or `training` no bool; in training with `p` between 0 and 1, also for integers
+            and bools.
+        ValueError: if `p` is not within [0, 1], or for an addend of another shape.
 
     Example:
         >>> flow.nn.functional.dropout(flow.ones(3), 0.5, False, addend=flow.ones(3))

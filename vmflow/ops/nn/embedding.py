@@ -98,7 +98,7 @@ def embedding(
     """Look up the rows of `weight` that `input` names: (...) of integers and (rows, width) give (..., width).
 
     Args:
-        input: integers from 0 up to, without, rows; checked when the op runs.
+        input: integers in [0, rows); checked when the op runs.
         weight: the table.
         padding_idx: a row that gets no gradient; may count from the end.
         max_norm: if given, rows that `input` names are first scaled down, in place, to this norm if theirs is larger;
@@ -108,7 +108,8 @@ def embedding(
         sparse: must be False; gradients are dense.
 
     Raises:
-        TypeError: if `input` holds no integers, or the table is not floating-point for `max_norm`.
+        TypeError: if `input` holds no integers, `padding_idx` is none, or `max_norm` is given for a table that is not
+            floating-point.
         ValueError: if `weight` is no matrix or has no row `padding_idx`, or for sparse gradients.
         IndexError: if a row does not exist, when the result is read.
 

@@ -64,8 +64,8 @@ def embedding_bag(
     Args:
         input: indices of rows, (bags, rows per bag), or one bag after the other in one dimension.
         weight: the table, (rows, width).
-        offsets: the index in a one-dimensional `input` at which each bag begins; the first is 0, and none is less than
-            the one before.
+        offsets: for a one-dimensional `input`, the place in it at which each bag begins; the first is 0, and none is
+            less than the one before.
         max_norm: if given, rows that `input` names are first scaled down, in place, to this norm if theirs is larger.
         norm_type: the exponent of that norm.
         scale_grad_by_freq: whether to divide a row's gradient by the number of times that `input` names it; not for
@@ -81,7 +81,7 @@ def embedding_bag(
         (bags, width).
 
     Raises:
-        TypeError: for dtypes that do not fit.
+        TypeError: for dtypes that do not fit, or a `padding_idx` that is no integer.
         ValueError: for shapes and options that do not fit.
         IndexError: if a row does not exist or offsets are wrong, when the result is read.
 

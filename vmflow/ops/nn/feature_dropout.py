@@ -23,13 +23,13 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     """Set each channel of (N, C, L), or (C, L), to zero with probability `p`, else divide it by ``1 - p``.
 
     Args:
-        input: floating-point.
+        input: of the dtypes of `dropout`.
         p: probability, within [0, 1].
-        training: whether to drop channels.
-        inplace: whether to write the result into `input` and return that.
+        training: whether to drop channels; if not, `input` is returned.
+        inplace: whether to write the result into `input` and return `input`.
 
     Raises:
-        TypeError: if `p` is no number, or, in training with `p` between 0 and 1, for integers and bools.
+        TypeError: as `dropout`.
         ValueError: if the probability is not within [0, 1], or for another number of dimensions.
 
     Example:
@@ -112,16 +112,16 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
     """Dropout that keeps the mean and variance of the results of `selu` (G. Klambauer et al., 2017).
 
     Dropped elements become the lowest value of `selu`; then all elements are scaled and shifted.  If `p` is 1,
-    finite ones become 0.
+    finite elements become 0, others nan.
 
     Args:
         input: floating-point, of any shape.
         p: probability, within [0, 1].
-        training: whether to drop elements.
-        inplace: whether to write the result into `input` and return that.
+        training: whether to drop elements; if not, `input` is returned.
+        inplace: whether to write the result into `input` and return `input`.
 
     Raises:
-        TypeError: if the dtype is not floating-point, or the probability is no number.
+        TypeError: if the dtype is not floating-point, `p` is no number, or `training` no bool.
         ValueError: if the probability is not within [0, 1].
 
     Example:
@@ -136,7 +136,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
     """`alpha_dropout` of whole channels of (N, C, ...).
 
     Raises:
-        TypeError: if the dtype is not floating-point, or the probability is no number.
+        TypeError: as `alpha_dropout`.
         ValueError: if the probability is not within [0, 1], or for less than two dimensions.
 
     Example:

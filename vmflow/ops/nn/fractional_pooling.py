@@ -32,7 +32,8 @@ def check_output(name: str, rank: int, output_size: Any, output_ratio: Any) -> N
     """Check that exactly one of the arguments `output_size` and `output_ratio` is given, and in range.
 
     Raises:
-        TypeError, ValueError: if none or both are given, or the given one is out of range.
+        TypeError: if `output_size` holds no integers.
+        ValueError: if none or both are given, or the given one is out of range.
     """
     if (output_size is None) == (output_ratio is None):
         raise ValueError(f"{name}: give either output_size or output_ratio")
@@ -95,7 +96,7 @@ def _fractional_max_pool(
         samples = beside(random.rand(*lead, rank, dtype=kind, device=input.device), input)
     elif samples.shape != (*lead, rank):
         raise ValueError(f"{name}: _random_samples must have shape {[*lead, rank]}, got {list(samples.shape)}")
-    # As in PyTorch, the first random number of an image is for its columns, the second for its rows.
+    # As in PyTorch, the first random number of a two-dimensional image is for its columns, the second for its rows.
     order = (1, 0) if rank == 2 else tuple(range(rank))
     starts = [
         _starts(samples[..., place], length, taps, count)
@@ -114,7 +115,7 @@ def _fractional_max_pool(
 
 
 def _indices(starts: list[Tensor], lengths: Sizes, kernel: Sizes, wanted: Sizes) -> Tensor:
-    """Return the indices of all elements of all windows into the flat image: (samples, channels, windows, elements)."""
+    """Return the indices, in the flat image, of all elements of all windows: (samples, channels, windows, elements)."""
     rank = len(lengths)
     total: Tensor | None = None
     for axis, begin in enumerate(starts):
@@ -142,15 +143,17 @@ def fractional_max_pool2d(
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
         kernel_size: of the window.
-        output_size: rows and columns, one number for both.
-        output_ratio: instead of `output_size`, the ratio of the output's size to the input's, between 0 and 1.
+        output_size: rows and columns, or one number for both.
+        output_ratio: instead of `output_size`, the ratio of the output's size, rounded down, to the input's; one number
+            between 0 and 1 for both dimensions, or two.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
-        _random_samples: (samples, channels, 2), within [0, 1): they decide where windows begin, for columns and then
-            for rows; by default drawn from the default generator.
+        _random_samples: (samples, channels, 2), within [0, 1): they decide where windows begin, along a row and then
+            along a column; by default drawn from the default generator.
 
     Raises:
-        TypeError: if the tensor is not floating-point.
-        ValueError: for shapes that do not fit, or unless exactly one of `output_size` and `output_ratio` is given.
+        TypeError: if the tensor is not floating-point, or a size is no integer.
+        ValueError: for shapes and ratios that do not fit, or unless exactly one of `output_size` and `output_ratio` is
+            given.
 
     Example:
         >>> image = flow.arange(16.0).reshape(1, 1, 4, 4)

@@ -78,7 +78,7 @@ def _values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tens
     whole = where(inside, index.detach(), 0.0).long().flatten(1).unsqueeze(1)
     count = whole.shape[-1]
     elements = flat.gather(2, whole.expand(flat.shape[0], flat.shape[1], count))
-    # Not a product, as that of 0 and an infinite element is nan.
+    # Not a product: 0 times an infinite element is nan.
     return where(inside.flatten(1).unsqueeze(1), elements, 0.0)
 
 
@@ -139,8 +139,8 @@ def grid_sample(
         (samples, channels, rows, columns), or with planes.
 
     Raises:
-        TypeError: for dtypes that differ or are not floating-point.
-        ValueError: for shapes that do not fit or unknown modes.
+        TypeError: for dtypes that differ or are not floating-point, or an `align_corners` that is no bool.
+        ValueError: for shapes that do not fit, an empty image or unknown modes.
 
     Example:
         >>> image = flow.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
@@ -228,8 +228,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         (samples, height, width, 2), or (samples, depth, height, width, 3).
 
     Raises:
-        TypeError: if `theta` is not floating-point.
-        ValueError: for shapes that do not fit, or a size of 0.
+        TypeError: if `theta` is not floating-point, or `align_corners` no bool.
+        ValueError: for shapes that do not fit, or a 0 in `size`.
 
     Example:
         >>> theta = flow.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])

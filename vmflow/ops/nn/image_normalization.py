@@ -29,12 +29,12 @@ def instance_norm(
 ) -> Tensor:
     """Normalize each channel of each sample over its image (D. Ulyanov et al., Instance Normalization, 2016).
 
-    The running statistics are updated by one instruction; if a scope drops this instruction, they stay unchanged.
+    One instruction updates the running statistics; if a scope drops this instruction, they stay unchanged.
 
     Args:
         input: (samples, channels, ...), floating-point.
-        running_mean, running_var: (channels,); with `use_input_stats` updated in place, and may be None; without it,
-            used instead of the image's mean and variance.
+        running_mean, running_var: (channels,); with `use_input_stats` updated in place, or None; without it, used
+            instead of the image's mean and variance.
         weight, bias: (channels,), factor and summand of the normalized values.
         use_input_stats: whether to use each image's own mean and variance.
         momentum: the weight of the batch's statistics, the images' means and unbiased variances averaged over the
@@ -42,9 +42,9 @@ def instance_norm(
         eps: added to the variance.
 
     Raises:
-        TypeError: if the tensor is not floating-point, or the momentum is no number.
-        ValueError: for shapes that do not fit; for images of less than two elements with `use_input_stats`, or missing
-            running statistics without it.
+        TypeError: if the tensor is not floating-point, the momentum no number, or `use_input_stats` no bool.
+        ValueError: for shapes that do not fit; with `use_input_stats` for images of less than two elements, without
+            it for missing running statistics.
 
     Example:
         >>> flow.nn.functional.instance_norm(flow.tensor([[[-1.0, 1.0], [3.0, 5.0]]]), eps=0.0)

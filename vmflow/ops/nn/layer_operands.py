@@ -27,10 +27,10 @@ _EACH: dict[int, str] = {1: "a tuple of one", 2: "a pair of integers", 3: "three
 
 
 def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
-    """Convert an argument such as a stride, one integer or one for each of `rank` spatial dimensions, to a tuple.
+    """Convert an argument such as a stride, one integer or one for each dimension, to a tuple of `rank` integers.
 
     Raises:
-        TypeError: if `value` is neither one integer nor `rank` integers.
+        TypeError: if `value` is neither one integer nor a tuple or list of `rank` integers, or of one.
         ValueError: if an integer is below `least`, or above `MOST_OF_WINDOWS`.
     """
     numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -91,5 +91,5 @@ def is_half(source: TensorMeta) -> bool:
 
 
 def computes_in(source: TensorMeta) -> DType:
-    """Return the dtype in which kernels compute: float32 for half precision, else the tensor's own."""
+    """Return the dtype in which a layer's kernel computes: float32 for half precision, else the tensor's own."""
     return dtypes.float32 if is_half(source) else source.dtype

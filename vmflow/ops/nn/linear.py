@@ -1,7 +1,7 @@
 """`linear`, the affine map of a dense layer: one op forward, and one backward unless that is recorded or complex.
 
-Dense layers are often so small that issuing an instruction costs more than the matrix product, and a layer would take
-several as a product and a sum with three gradients.
+Dense layers are often so small that issuing an instruction costs more than the matrix product.  A product and a sum,
+and their three gradients, would be several instructions.
 """
 
 from __future__ import annotations

@@ -90,7 +90,9 @@ def attended(
 def _projected(
     name: str, operands: tuple[Tensor, Tensor, Tensor], projections: Projections
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Project query, key and value, and split them into heads: (batch, heads, length, features of a head) each."""
+    """Project query, key and value, and split them into heads: (batch, heads, length, features of a head) each.
+
+    Keys and values include the added rows.  Static keys and values, where given, replace the projected ones."""
     query, key, value = operands
     together, bias = projections.together, projections.bias
     if together is not None and query is key and key is value:
@@ -129,7 +131,7 @@ def _heads(rows: Tensor, count: int) -> Tensor:
 
 
 def _mask(name: str, masks: Masks, projections: Projections, query: Tensor, key: Tensor) -> Tensor | None:
-    """Combine `attn_mask` and `key_padding_mask` to one of `scaled_dot_product_attention`; None if none is given."""
+    """Combine `attn_mask` and `key_padding_mask` to a mask for `scaled_dot_product_attention`; None for two Nones."""
     count = projections.heads
     batch, length, others = query.shape[0], query.shape[1], key.shape[1]
     if projections.static_k is not None:
@@ -191,7 +193,7 @@ def check_operands(
 
 
 def batches_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Transpose (length, batch, features) to (batch, length, features); `key` stays one with `query` or `value`."""
+    """Transpose (length, batch, features) to (batch, length, features); `key` stays identical to `query` or `value`."""
     together, same = key is value, query is key
     query = query.transpose(0, 1)
     key = query if same else key.transpose(0, 1)
@@ -211,7 +213,7 @@ def with_batch(
 def without_batch(
     result: Tensor, weights: Tensor | None, single: bool, batch_first: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Convert a result to the operands' layout before `with_batch`; of weights, only drop the batch of one sequence."""
+    """Undo `with_batch` for the result; drop the batch dimension of the weights if `single`."""
     if single:
         return result.squeeze(0), None if weights is None else weights.squeeze(0)
     return result if batch_first else result.transpose(0, 1), weights
@@ -254,18 +256,18 @@ def multi_head_attention_forward(
         in_proj_bias: (3 * features,), or None.
         bias_k, bias_v: (1, 1, features), rows added to keys and values; or None.
         add_zero_attn: whether a row of zeros is added to keys and values.
-        dropout_p: the probability with which a weight is dropped in training.
+        dropout_p: the probability with which an attention weight is dropped in training.
         out_proj_weight, out_proj_bias: of the output projection.
-        training: whether to drop weights.
+        training: whether to drop attention weights.
         key_padding_mask: (batch, S), or (S) without a batch: True where a key is to be ignored; numbers are added to
             the scores.
-        need_weights: whether to return the weights.
+        need_weights: whether to return the attention weights.
         attn_mask: (L, S) or (batch * num_heads, L, S): True where attending is not allowed; numbers are added to the
             scores.
         use_separate_proj_weight: whether the three following weights are used in place of `in_proj_weight`.
         q_proj_weight, k_proj_weight, v_proj_weight: (features, features of the query, of the key or of the value).
         static_k, static_v: (batch * num_heads, S, features of a head), in place of projected keys and values.
-        average_attn_weights: whether the weights returned are the mean over the heads.
+        average_attn_weights: whether the returned weights are the mean over the heads.
         is_causal: whether `attn_mask`, which must be given, is the causal one.
 
     Returns:
@@ -274,7 +276,7 @@ def multi_head_attention_forward(
         without a batch.
 
     Raises:
-        TypeError: for dtypes that differ, or masks of integers.
+        TypeError: for dtypes that differ, or masks that are neither bool nor floating-point.
         ValueError: for shapes that do not fit, weights or a mask that are missing, or options that exclude each other.
 
     Example:

@@ -1,7 +1,7 @@
 """Normalization: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample.
 
 `layer_norm`, and `batch_norm` in training, are one op, and so is their backward pass, unless it is recorded itself
-(``create_graph=True``) and consists of differentiable ops.
+(``create_graph=True``): then it consists of differentiable ops.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _recorded_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Compute, in differentiable ops, the gradients of a normalization over `dims`: by its input, and by its weight.
 
-    `weight` broadcasts to the input.  The gradient by the weight has the input's shape; the caller sums it.
+    `weight` broadcasts to the input.  The gradient by the weight has the input's shape: it is not summed yet.
     """
     compute = computes_in(source._blob.meta)
     source, gradient = source.to(compute), gradient.to(compute)
@@ -188,19 +188,19 @@ def batch_norm(
 ) -> Tensor:
     """Normalize each channel over the batch (S. Ioffe and C. Szegedy, Batch Normalization, 2015).
 
-    The running statistics are updated by one instruction; if a scope drops this instruction, they stay unchanged.
+    In training, one instruction updates the running statistics; if a scope drops it, they stay unchanged.
 
     Args:
         input: (samples, channels, ...), floating-point.
-        running_mean, running_var: (channels,); in training updated in place, and may be None; otherwise used instead
-            of the batch's mean and variance.
+        running_mean, running_var: (channels,); in training updated in place, or None; otherwise used instead of the
+            batch's mean and variance.
         weight, bias: (channels,), factor and summand of the normalized values.
         training: whether to use the batch's own mean and variance.
         momentum: the weight of the batch's statistics, the variance unbiased, in the updated running statistics.
         eps: added to the variance.
 
     Raises:
-        TypeError: if the tensor is not floating-point, or the momentum is no number.
+        TypeError: if a tensor is not floating-point, the momentum no number, or `training` no bool.
         ValueError: for shapes that do not fit; in training for less than two values per channel or an `eps` that is not
             positive, else for missing running statistics.
 
@@ -216,7 +216,7 @@ def batch_norm(
 
 
 def check_momentum(name: str, momentum: Any) -> None:
-    """Raise TypeError unless the momentum of running statistics is a number."""
+    """Raise TypeError unless the momentum of running statistics is an int, float or numpy number."""
     if not isinstance(momentum, (int, float, np.number)):
         raise TypeError(f"{name}: momentum must be a number, not {momentum!r}")
 
@@ -234,7 +234,7 @@ def batch_norm_counted(
 ) -> Tensor:
     """Compute `batch_norm`, and in training count batches in the 0-d tensor `batches`, unless that is None.
 
-    Without a momentum, the running statistics become averages over all batches."""
+    Without a momentum, which needs `batches`, the running statistics become averages over all batches."""
     if training and not eps > 0:
         raise ValueError(f"batch_norm: eps must be positive, got {eps}")
     if momentum is not None:
@@ -283,7 +283,7 @@ def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor |
     Args:
         moved: triples: running statistics, the batch's statistics, and a factor for the latter.
         batches: the 0-d count of batches, or None.
-        momentum: the weight of the batch's statistics; None averages over all batches.
+        momentum: the weight of the batch's statistics; None, which needs `batches`, averages over all batches.
     """
     inputs = [_spread_like(batch.detach(), running) for running, batch, _ in moved]
     outputs = [running for running, _, _ in moved] + ([] if batches is None else [batches])
@@ -378,12 +378,12 @@ def layer_norm(
 
     Args:
         input: (..., *normalized_shape), floating-point.
-        normalized_shape: the last dimensions.
+        normalized_shape: the last dimensions, at least one.
         weight, bias: of that shape, factor and summand of the normalized values.
         eps: added to the variance.
 
     Raises:
-        TypeError: if the tensor is not floating-point.
+        TypeError: if a tensor is not floating-point, or a size is no integer.
         ValueError: for shapes that do not fit.
 
     Example:
@@ -409,7 +409,7 @@ def group_norm(
         eps: added to the variance.
 
     Raises:
-        TypeError: if the tensor is not floating-point.
+        TypeError: if `input` is not floating-point, or `num_groups` is no integer.
         ValueError: for shapes that do not fit.
 
     Example:
@@ -446,13 +446,13 @@ def rms_norm(
 
     Args:
         input: (..., *normalized_shape), floating-point.
-        normalized_shape: the last dimensions.
+        normalized_shape: the last dimensions, at least one.
         weight: of that shape, the factor of the normalized values.
         eps: added to the mean square; by default the machine epsilon of the dtype in which the function computes,
             float32 for 16-bit inputs.
 
     Raises:
-        TypeError: if the tensor is not floating-point.
+        TypeError: if a tensor is not floating-point, or a size is no integer.
         ValueError: for shapes that do not fit.
 
     Example:

@@ -51,7 +51,8 @@ def _windows(name: str, source: TensorMeta, shape: _Shape) -> tuple[Window, ...]
     """Check pooling windows against an input, and describe them, for the kernels, along each spatial dimension.
 
     Raises:
-        ValueError: if no window fits, padding exceeds half of a window, or a window lies entirely in the padding.
+        ValueError: if the input has another number of dimensions, no window fits, padding exceeds half of a (dilated)
+            window, or a window lies entirely in the padding.
     """
     rank = len(shape.kernel)
     if {len(numbers) for numbers in shape[:4]} != {rank}:
@@ -274,7 +275,8 @@ def in_data_format(name: str, rank: int, input: Tensor, data_format: str, functi
     The results, one tensor or a tuple, are converted to that format.
 
     Raises:
-        ValueError: if `data_format` is neither "channels_first" nor "channels_last".
+        ValueError: for another `data_format` than "channels_first" and "channels_last", or for the latter an input of
+            neither ``rank + 1`` nor ``rank + 2`` dimensions.
     """
     check_tensors(name, input)
     if data_format == "channels_first":
@@ -367,8 +369,8 @@ def max_pool2d(
         no window begins behind the input.
 
     Raises:
-        TypeError: for bools and complex numbers.
-        ValueError: if no window fits, a size is out of range, or for another data format.
+        TypeError: for bools and complex numbers, or if a size is no integer or `ceil_mode` no bool.
+        ValueError: if no window fits or one has only padding, a size is out of range, or for another data format.
 
     Example:
         >>> flow.max_pool2d(flow.tensor([[[1.0, 3.0], [2.0, 4.0]]]), 2)
@@ -480,7 +482,7 @@ def avg_pool2d(
         behind the input.
 
     Raises:
-        TypeError: if the tensor is not floating-point, or `divisor_override` is no integer.
+        TypeError: if the tensor is not floating-point, a size or `divisor_override` is no integer, or a flag no bool.
         ValueError: if no window fits, a size is out of range, the divisor is 0, or for another data format.
 
     Example:

@@ -1,4 +1,4 @@
-"""Quantization-aware training: numbers rounded to a few levels, with gradients as if they were not rounded.
+"""Quantization-aware training: numbers rounded to a few levels, with gradients that ignore the rounding.
 
 The formulas are OneFlow's, "google" (B. Jacob et al., 2018) and "cambricon" (scales that are powers of two), and
 PyTorch's `fake_quantize_per_tensor_affine` and `fake_quantize_per_channel_affine`.
@@ -105,7 +105,7 @@ def quantized(input: Tensor, scale: Tensor, zero_point: Tensor, how: Quantizing,
 
     Raises:
         TypeError: if `input` is not floating-point.
-        ValueError: for another number of scales or zero points.
+        ValueError: for scales or zero points of another shape.
     """
     name = "fake_quantization" if back else "quantization"
     check_tensors(name, input, scale, zero_point)
@@ -155,7 +155,7 @@ def fake_quantize_per_tensor_affine(
     Args:
         input: floating-point.
         scale: a number, or a tensor of one element.
-        zero_point: the integer that zero becomes, a number or a tensor of one element.
+        zero_point: the integer that zero becomes, a number, of which a fraction is cut off, or a tensor of one element.
         quant_min, quant_max: the limits of integers.
 
     Returns:
@@ -194,7 +194,8 @@ def fake_quantize_per_channel_affine(
     Args:
         input: floating-point.
         scale: a vector, with one element for each index along `axis`.
-        zero_point: a vector of the same size, int32 or floating-point; its values are not checked.
+        zero_point: a vector of the same size, int32, or floating-point, which is added before rounding; its values are
+            not checked.
         axis: the dimension.
         quant_min, quant_max: the limits of integers.
 
@@ -238,7 +239,7 @@ def _check_limits(name: str, input: Tensor, low: int, high: int) -> None:
 def _rounded(
     input: Tensor, step: Tensor | float, zero: Tensor | int, low: int, high: int, together: bool = False
 ) -> Tensor:
-    """Round `input` to ``(level - zero) * step`` of a level in [`low`, `high`]; its gradient is 1 within them, else 0.
+    """Round `input` to ``(level - zero) * step`` of a level in [`low`, `high`]; gradient 0 where clipped, else 1.
 
     `together`: whether the zero point is added before rounding instead of after."""
     # As in PyTorch, multiply by the inverse of the step in single precision: it decides how numbers halfway between two

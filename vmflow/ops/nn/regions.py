@@ -84,7 +84,7 @@ def roi_align(
 
     Args:
         x: (samples, channels, height, width), floating-point.
-        rois: (regions, 5) of x's dtype: the index of the sample, then left, top, right and bottom.
+        rois: (regions, 5) of x's dtype: the index of the sample, then left, top, right and bottom; without gradient.
         spatial_scale: the factor of the regions' coordinates.
         pooled_h, pooled_w: the numbers of rows and columns of parts into which a region is cut.
         sampling_ratio: the number of samples of a part in each dimension; below 1, as many as the part has pixels,
@@ -97,7 +97,7 @@ def roi_align(
 
     Raises:
         TypeError: for dtypes that differ or are not floating-point.
-        ValueError: for shapes that do not fit.
+        ValueError: for shapes that do not fit, or a number of rows or columns below 1.
         IndexError: for a sample that does not exist, when the result is read.
 
     Example:
@@ -171,14 +171,14 @@ def deform_conv2d(
             window, down and to the right, for each of `groups` groups of channels.
         weight: (filters, channels / groups, kernel height, kernel width); its groups are independent of the offset's.
         bias: (filters,).
-        stride, padding, dilation: as of `vmflow.nn.functional.conv2d`.
+        stride, padding, dilation: integers, as of `vmflow.nn.functional.conv2d`.
         mask: (samples, groups * kernel height * kernel width, rows, columns), the factors of the elements.
 
     Returns:
         (samples, filters, rows, columns).
 
     Raises:
-        TypeError: for dtypes that differ or are not floating-point.
+        TypeError: for dtypes that differ or are not floating-point, or if a stride, padding or dilation is no integer.
         ValueError: for shapes that do not fit.
 
     Example:

@@ -1,7 +1,7 @@
 """`interpolate`: resizing of lines, images and volumes.
 
 Along each dimension, an element of the result is a weighted sum of elements of the input.  The op of the gradient is
-the same op, with the matrix of these weights transposed.  Only the mode "area" is adaptive pooling.
+the same op, with the matrix of these weights transposed.  The mode "area" is adaptive pooling instead.
 """
 
 from __future__ import annotations
@@ -118,9 +118,10 @@ def interpolate(
         antialias: when shrinking, whether each input element counts (modes bilinear and bicubic).
 
     Raises:
-        TypeError: for dtypes that cannot be weighted, or if sizes or factors are no numbers.
+        TypeError: for dtypes that are not floating-point (the nearest modes also take bools and integers), or arguments
+            of another type.
         ValueError: for an unknown mode or one for other numbers of dimensions, arguments that do not go together, if
-            not exactly one of `size` and `scale_factor` is given, or for a spatial size of 0.
+            not exactly one of `size` and `scale_factor` is given, or if a size or a factor is not positive.
 
     Example:
         >>> flow.nn.functional.interpolate(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)

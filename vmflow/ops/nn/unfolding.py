@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Windows(NamedTuple):
-    """The attributes of im2col and col2im: the images' size, the windows' geometry, and their number, `output`."""
+    """The attributes of im2col and col2im: the images' size, the windows' geometry, and their numbers, `output`."""
 
     size: tuple[Size, ...]
     kernel: tuple[Stride, ...]
@@ -126,7 +126,7 @@ def unfold(
         (samples, channels * kernel height * kernel width, windows), or without samples; the windows row by row.
 
     Raises:
-        TypeError: if the tensor is not floating-point.
+        TypeError: if the tensor is not floating-point, or a size is no integer.
         ValueError: for shapes that do not fit, or a size that is out of range.
 
     Example:

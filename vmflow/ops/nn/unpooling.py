@@ -20,7 +20,8 @@ def _unpooled_size(name: str, input: Tensor, kernel: Sizes, step: Sizes, margin:
     """Return the size of an unpooled result: `output_size`, or, for None, the usual size, which windows cover exactly.
 
     Raises:
-        TypeError, ValueError: if `output_size` differs from the usual size by the stride or more.
+        TypeError: if `output_size` holds no integers.
+        ValueError: if a number in `output_size` differs from the usual one by the stride or more.
     """
     rank = len(kernel)
     usual = [
@@ -105,7 +106,7 @@ def max_unpool2d(
             are pooled to that of `input`.
 
     Raises:
-        TypeError: for indices of another dtype.
+        TypeError: for indices of another dtype, or if a size is no integer.
         ValueError: for shapes that do not fit.
         IndexError: for an index outside of the image, when the result is read.
 
@@ -149,8 +150,8 @@ def _lp_pool(rank: int, input: Tensor, norm_type: float, kernel_size: Any, strid
         raise ValueError(f"{name}: norm_type must not be 0")
     count = prod(sizes(name, "kernel_size", kernel_size, 1, rank))
     mean: Tensor = _AVERAGES[rank](input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-    # A negative sum, which occurs for odd powers, is taken as 0 if it has a root other than itself or its inverse;
-    # PyTorch gives nan.
+    # A negative sum, which occurs for odd powers, has a power 1 / norm_type only for 1 and -1.  For others, take it as
+    # 0; PyTorch gives nan.
     total = mean if norm_type in (1, -1) else mean.relu()
     return (total * count).pow(1.0 / norm_type)
 
@@ -197,7 +198,7 @@ def lp_pool2d(
         ceil_mode: whether windows may stick out below and to the right; their sums are scaled up as if they were whole.
 
     Raises:
-        TypeError: if the tensor is not floating-point.
+        TypeError: if ``x ** norm_type`` is not floating-point, or as `avg_pool2d`.
         ValueError: for the power 0, or as `avg_pool2d`.
 
     Example:

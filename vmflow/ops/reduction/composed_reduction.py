@@ -113,7 +113,7 @@ def _powers(size: Tensor, p: float) -> Tensor:
 def _root(total: Tensor, p: float) -> Tensor:
     """Compute the `p`-th root of `total`, a sum of `p`-th powers, with a gradient of 0 where `total` is 0.
 
-    The root's derivative at 0 is infinite: times the derivative of the sum, 0, it would give nan.
+    For ``p > 1`` the root's derivative at 0 is infinite: times the derivative of the sum, 0, it would give nan.
     """
     nothing = total == 0
     return where(nothing, 0.0 if p > 0 else math.inf, where(nothing, 1.0, total) ** (1.0 / p))
@@ -179,8 +179,8 @@ def norm(
 ) -> Tensor:
     """The vector norm along `dim`: ``sum(|x|**p) ** (1/p)``; `p` may be inf, -inf, 0, or "fro" or None for 2.
 
-    Where the norm is 0 its gradient is taken as 0, and for ``p < 1`` so is the gradient by an element that is 0.  For
-    ``p = 0`` all gradients are 0.
+    The elements are first converted to `dtype`, if that is given.  Where the norm is 0 its gradient is taken as 0, and
+    for ``p < 1`` so is the gradient by an element that is 0.  For ``p = 0`` all gradients are 0.
 
     Raises:
         TypeError: for bools and integers.

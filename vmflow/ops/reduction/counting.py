@@ -1,6 +1,6 @@
 """Functions that find distinct elements, and count elements by value.
 
-The shapes of the results of `unique`, `unique_consecutive` and `bincount` depend on values, for which they wait.
+The shapes of all results but those of `histc` and `histogram` depend on values, for which the functions wait.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ _Compared: TypeAlias = tuple[bool, Dim | None]
 def _infer_distinct(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     """Infer the op of distinct elements.
 
-    Results: the distinct elements, in a tensor that would hold all elements; the index of each element's value among
-    them; the number of occurrences of each; and the number of distinct elements, 0-d."""
+    Results: the distinct elements, in a tensor that would hold all elements; for each element the index among them; the
+    number of occurrences of each; and the number of distinct elements, 0-d."""
     consecutive, dim = cast("tuple[bool, int | None]", attributes)
     (source,) = metas
     if source.dtype.category > FLOATING:
@@ -105,7 +105,7 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The distinct elements in ascending order.  Waits for the tensor.
+    """The distinct elements in ascending order; each nan counts as distinct.  Waits for the tensor.
 
     Args:
         input: of any real dtype.
@@ -144,7 +144,7 @@ def _slices(name: str, input: Tensor, dim: int) -> int | None:
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """Remove each element that equals the element before it.  Waits for the tensor.
+    """Remove each element that equals the element before it; a nan equals none.  Waits for the tensor.
 
     Args:
         input: of any real dtype.
@@ -216,7 +216,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         minlength: the least length of the result.
 
     Raises:
-        TypeError: if the dtype of `input` is no integer dtype, or the weights are complex.
+        TypeError: if the dtype of `input` is no integer dtype, the weights are complex, or `minlength` is no integer.
         ValueError: if `input` is no vector or holds a negative number, or if the weights or `minlength` do not fit.
 
     Example:
@@ -271,10 +271,10 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     Args:
         input: of a floating-point dtype, which is also that of the result.
         bins: the number of bins.
-        min, max: the range; if both are equal, that of the elements.
+        min, max: the range; if both are equal, that of the elements, from 1 below to 1 above if these are equal too.
 
     Raises:
-        TypeError: if the tensor is not of a floating-point dtype.
+        TypeError: if the tensor is not of a floating-point dtype, or `bins` is no integer.
         ValueError: if `bins` is not positive, `max` is below `min`, or either is not finite; when the result is read,
             if the elements' own range is used and is not finite.
 
@@ -323,13 +323,15 @@ def histogram(
     Args:
         input: of a floating-point dtype, which is also that of the results.
         bins: a number of bins of equal width, or an ascending vector of their edges.
-        range: the range of the bins, by default, or if it is empty, that of the elements; only if `bins` is a number.
+        range: the range of the bins, only if `bins` is a number; if it is None or empty, that of the elements, as in
+            `histc`.
         weight: the weight of each element, 1 by default.
         density: whether the counts are divided so that their integral over the bins is 1.
 
     Raises:
-        TypeError: if dtypes are not one floating-point dtype.
-        ValueError: if bins, range or weights do not fit; if edges descend, when a result is read.
+        TypeError: if dtypes are not one floating-point dtype, or a number of bins is no integer.
+        ValueError: if bins, range or weights do not fit; when a result is read, if edges descend, or the
+            elements' own range is used and is not finite.
 
     Example:
         >>> flow.histogram(flow.tensor([0.0, 0.5, 3.5]), bins=2, range=(0.0, 4.0))

@@ -135,7 +135,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
 
     Raises:
         TypeError: for complex tensors.
-        IndexError: if the dimension does not exist or has no elements.
+        IndexError: if the dimension does not exist or there are no elements to choose from.
 
     Example:
         >>> flow.argmax(flow.tensor([1, 5, 5]))
@@ -154,7 +154,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
 
     Raises:
         TypeError: for complex tensors.
-        IndexError: if the dimension does not exist or has no elements.
+        IndexError: if the dimension does not exist or there are no elements to choose from.
 
     Example:
         >>> flow.argmin(flow.tensor([[3, 1], [0, 2]]), dim=1)
@@ -195,8 +195,9 @@ def max(
         out: for the results: a pair of tensors if `dim` is a dimension, else one.
 
     Raises:
-        TypeError: for complex tensors.
-        IndexError: if the dimension does not exist or has no elements.
+        TypeError: for complex tensors, or a `dim` or `keepdim` beside another tensor.
+        ValueError: if the shape of the other tensor does not broadcast.
+        IndexError: if the dimension does not exist or there are no elements to choose from.
 
     Example:
         >>> flow.max(flow.tensor([[3, 1], [0, 2]]), dim=1)
@@ -220,8 +221,7 @@ def min(
     The arguments are those of `max`.
 
     Raises:
-        TypeError: for complex tensors.
-        IndexError: if the dimension does not exist or has no elements.
+        TypeError, ValueError, IndexError: as `max`.
 
     Example:
         >>> flow.min(flow.tensor([3, 1, 2]))

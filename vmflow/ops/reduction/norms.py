@@ -42,8 +42,8 @@ def matrix_norm(
         dtype: the dtype to which `A` is converted first.
 
     Raises:
-        TypeError: for integers and bools, or a `dtype` that does not hold the numbers of `A`.
-        ValueError: for another `ord`, equal dimensions, or less than two dimensions.
+        TypeError: for integers and bools, or a `dtype` of another kind or less precision than `A`.
+        ValueError: for another `ord`, a `dim` that is not two different dimensions, or an `A` of less than two.
         IndexError: if a dimension does not exist, or a smallest value is asked for and there is none.
 
     Example:
@@ -85,8 +85,8 @@ def converted(name: str, A: Tensor, dtype: DType | None) -> Tensor:
     """Convert the operand of a norm to the argument `dtype`, unless that is None.
 
     Raises:
-        TypeError: for integers, bools, and a dtype that is complex while A is real, real while A is complex, or of less
-            precision than A.
+        TypeError: for integers, bools, and a `dtype` that is not of the kind of `A`, floating-point or complex, or does
+            not hold its numbers.
     """
     check_tensors(name, A)
     if A.dtype.category < FLOATING:
@@ -121,10 +121,10 @@ def vector_norm(
             elements.
         dim: one or several dimensions, by default all.
         keepdim: whether the reduced dimensions stay, with size 1.
-        dtype: the dtype to which `x` is converted first; of no less precision.
+        dtype: the dtype to which `x` is converted first.
 
     Raises:
-        TypeError: for integers, bools, a string as `ord`, and another kind of dtype.
+        TypeError: for integers, bools, a string as `ord`, or a `dtype` of another kind or less precision than `x`.
         ValueError: if a dimension is named twice.
         IndexError: if a dimension does not exist, or there are no elements and `ord` is negative or inf.
 
@@ -162,9 +162,9 @@ def linalg_norm(
 
     Raises:
         ValueError: for an `ord` without `dim` of a tensor that is neither 1-d nor 2-d, an `ord` that does not suit
-            `dim`, or a `dim` of other than one or two dimensions.
-        TypeError: for integers and bools.
-        IndexError: if a dimension does not exist.
+            `dim`, or a `dim` of other than one or two different dimensions.
+        TypeError: for integers and bools, or a `dtype` of another kind or less precision than `A`.
+        IndexError: as `vector_norm` and `matrix_norm`.
 
     Example:
         >>> flow.linalg.norm(flow.tensor([[3.0, 0.0], [0.0, 4.0]]))

@@ -1,7 +1,7 @@
 """Sorting, the largest elements, and medians.
 
 Each op computes indices; the values are then gathered by them, so that the gradient is that of `gather`.  nan counts
-as larger than any number.
+as larger than any number, but a median is nan if any element is.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def topk(
         sorted: accepted for PyTorch's sake; the elements always come in order, the most extreme first.
 
     Raises:
-        TypeError: for complex tensors.
+        TypeError: for complex tensors, or if `k` is no integer.
         ValueError: if the dimension has less than `k` elements, or `k` is negative.
         IndexError: if the dimension does not exist.
 
@@ -184,7 +184,7 @@ def kthvalue(
     """The `k`-th smallest element along `dim`, counted from 1, and its index, as a pair (values, indices).
 
     Raises:
-        TypeError: for complex tensors.
+        TypeError: for complex tensors, or if `k` is no integer.
         ValueError: if the dimension has less than `k` elements, or `k` is below 1.
         IndexError: if the dimension does not exist.
 

@@ -56,7 +56,7 @@ def quantile(
         interpolation: the value of a quantile between elements: "linear", "lower", "higher", "midpoint" or "nearest".
 
     Raises:
-        TypeError: if dtypes are not one floating-point dtype.
+        TypeError: if dtypes are not one floating-point dtype, or `q` is neither a number nor a tensor.
         ValueError: if `q` is a number out of range or has more than one dimension, there are no elements, or for
             another `interpolation`.
         IndexError: if the dimension does not exist; when the result is read, if an element of a tensor `q` is out of
@@ -219,6 +219,8 @@ def mode(
     input: Tensor, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None
 ) -> ValuesIndices:
     """The most frequent element along `dim`, the smallest of several, and its last index, as a pair (values, indices).
+
+    A nan equals no other element.
 
     Raises:
         TypeError: for complex tensors.

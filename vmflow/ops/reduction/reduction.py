@@ -200,7 +200,7 @@ def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
 
 
 def euclidean_norm(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Compute the Euclidean norm of real numbers along `dim` (None: all); where it is 0, so is its gradient."""
+    """Compute the Euclidean norm of floats along `dim` (None: all); where the norm is 0, so is its gradient."""
     return _reduce(_NORM, input, dim, keepdim)
 
 

@@ -70,7 +70,8 @@ def searchsorted(
 
     Raises:
         ValueError: if shapes do not fit, `side` is another word, or "left" with `right` True.
-        TypeError: for complex numbers.
+        TypeError: for complex numbers, or a `sorter` of another dtype than integers.
+        IndexError: if the sorter names no element, when the result is read.
 
     Example:
         >>> flow.searchsorted(flow.tensor([1, 3, 5]), flow.tensor([3, 6]))
@@ -150,7 +151,7 @@ def isin(
     invert: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Whether each of `elements` is among `test_elements`; bools in the shape of `elements`.
+    """Whether each of `elements` equals one of `test_elements`; bools in the shape of `elements`.
 
     Args:
         elements: a tensor, or one number.
