@@ -143,6 +143,7 @@ def test_distances_by_a_matrix_product(contract: KernelContract) -> None:
         (lambda x: flow.cov(x.bool()), TypeError, "not defined for bool"),
         (lambda x: flow.cov(x, fweights=flow.ones(3)), TypeError, "fweights cannot be float32"),
         (lambda x: flow.cov(x, aweights=flow.tensor([1, 2, 3])), TypeError, "aweights cannot be int64"),
+        (lambda x: flow.cov(x, aweights=flow.tensor([True, False, True])), TypeError, "aweights cannot be bool"),
         (lambda x: flow.cov(x, aweights=flow.ones(2)), ValueError, "for 3 observations"),
         (lambda x: flow.cdist(x, x.T), ValueError, "rows of one length"),
         (lambda x: flow.cdist(x, x.double()), TypeError, "one floating-point dtype"),

@@ -260,7 +260,7 @@ def cov(
             continue
         if tuple(given.shape) != (count,):
             raise ValueError(f"cov: {name} of shape {list(given.shape)} for {count} observations")
-        if (name == "fweights") != (given.dtype.category == dtypes.INTEGER):
+        if given.dtype.category != (dtypes.INTEGER if name == "fweights" else FLOATING):
             raise TypeError(f"cov: {name} cannot be {given.dtype.name}")
         weights = given if weights is None else weights * given
     if weights is None:
