@@ -50,8 +50,8 @@ Dim: TypeAlias = Annotated[int, "dim"]
 class Form(NamedTuple):
     """The number of operands that an op takes, and the types of its attributes.
 
-    Calls from Python always have their op's form, since public functions check arguments before they dispatch.  Calls
-    read from files are compared with the form before inference; see `vmflow.graph_mode.op_forms`.  Raises no errors.
+    Public functions check arguments before they dispatch.  Calls read from files are compared with the form before
+    inference; see `vmflow.graph_mode.op_forms`.  Raises no errors.
 
     Attributes:
         inputs: the number of tensors; or a pair, the least and the most, where None is no upper limit.
@@ -112,9 +112,8 @@ class OpPlan(CallPlan):
         kernel: the chosen kernel.
 
     Attributes:
-        outputs: the metas of the results.
-        details: see `Inferred`.
-        kernel: the chosen kernel.
+        outputs, details: see `Inferred`.
+        kernel: the argument.
         casts: whether the kernel may write into a result of another dtype, casting.
         leased: the total bytes of the results that are large enough to be released in stream order.
         spread: the object whose methods run the op on global tensors; None for local tensors.
@@ -138,8 +137,8 @@ class OpPlan(CallPlan):
 
 
 # On the CPU, elementwise ops of at least this many nanoseconds may wait for elementwise ops that read their results, to
-# run together as one `vmflow.instructions.chain`.  Smaller arrays stay in the caches between two ops, so that a chain
-# saves nothing.  On a GPU ops of any size may wait, since each saved launch saves the host some microseconds.
+# run together as one chain.  Smaller arrays stay in the caches between two ops, so that a chain saves nothing.  On a GPU
+# ops of any size may wait, since each saved launch saves microseconds.
 CHAINED_FROM: Final = 250_000
 
 
@@ -197,7 +196,7 @@ class OpExpr:
     Attributes:
         name: unique in the table.
         family: the family of kernels that compute the op, see `Problem`; empty if it has kernels of its own.
-        form: see `Form`; None for an op that cannot be read from a file.
+        form: see `Form`; None for views, and for ops that cannot be read from a file.
         infer: see `Infer`.
         module: the name of the module that declares the op.
         rule: the gradient rule, a function composed of vmflow ops; None if the op has no gradient.

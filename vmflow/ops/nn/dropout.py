@@ -56,9 +56,7 @@ def _mask_and_scale_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, No
 
 
 def dropped_by(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
-    """Apply dropout with the random numbers that another op has drawn: `stretch` is their seed and offset.
-
-    `input` is unchanged for a probability of 0."""
+    """Apply dropout with the random numbers that another op has drawn: `stretch` is their seed and offset."""
     if p == 1:
         return all_dropped(input)
     return _interpreter.dispatch_several(_DROPOUT, (input,), (p,), stretch)[0] if p else input
@@ -97,8 +95,7 @@ def dropout(
         p: probability, within [0, 1].
         training: whether to drop elements.
         inplace: whether to write the result into `input`, in its dtype, and return `input`.
-        addend: a tensor of the input's shape to add to the result, whether training or not.  From OneFlow, as is
-            `generator`.
+        addend: a tensor of the input's shape to add to the result, whether training or not.
         generator: the source of random numbers, by default the default generator.
 
     Raises:

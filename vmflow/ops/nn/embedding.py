@@ -101,15 +101,14 @@ def embedding(
         input: integers in [0, rows); checked when the op runs.
         weight: the table.
         padding_idx: a row that gets no gradient; may count from the end.
-        max_norm: if given, rows that `input` names are first scaled down, in place, to this norm if theirs is larger;
-            for floating-point tables.
+        max_norm: if given, rows that `input` names are first scaled down, in place, to this norm if theirs is larger.
         norm_type: the exponent of that norm.
         scale_grad_by_freq: whether to divide a row's gradient by the number of times that `input` names it.
         sparse: must be False; gradients are dense.
 
     Raises:
-        TypeError: if `input` holds no integers, `padding_idx` is none, or `max_norm` is given for a table that is not
-            floating-point.
+        TypeError: if `input` holds no integers, `padding_idx` is no integer, or `max_norm` is given for a table that is
+            not floating-point.
         ValueError: if `weight` is no matrix or has no row `padding_idx`, or for sparse gradients.
         IndexError: if a row does not exist, when the result is read.
 

@@ -66,12 +66,9 @@ def embedding_bag(
         weight: the table, (rows, width).
         offsets: for a one-dimensional `input`, the place in it at which each bag begins; the first is 0, and none is
             less than the one before.
-        max_norm: if given, rows that `input` names are first scaled down, in place, to this norm if theirs is larger.
-        norm_type: the exponent of that norm.
-        scale_grad_by_freq: whether to divide a row's gradient by the number of times that `input` names it; not for
-            "max".
+        max_norm, norm_type, sparse: as of `embedding`.
+        scale_grad_by_freq: as of `embedding`; not for "max".
         mode: "sum", "mean" or "max".
-        sparse: must be False; gradients are dense.
         per_sample_weights: the factor of each row, in the shape of `input` and the dtype of `weight` (under autocast
             another dtype promotes); for sums only.
         include_last_offset: whether `offsets` has the end of the last bag too; indices behind it are in no bag.

@@ -144,8 +144,8 @@ def fractional_max_pool2d(
         input: (samples, channels, height, width), or (channels, height, width).
         kernel_size: of the window.
         output_size: rows and columns, or one number for both.
-        output_ratio: instead of `output_size`, the ratio of the output's size, rounded down, to the input's; one number
-            between 0 and 1 for both dimensions, or two.
+        output_ratio: instead of `output_size`, the ratio of the output's size, rounded down, to the input's: a number
+            between 0 and 1, or a pair.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
         _random_samples: (samples, channels, 2), within [0, 1): they decide where windows begin, along a row and then
             along a column; by default drawn from the default generator.

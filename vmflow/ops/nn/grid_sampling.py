@@ -222,7 +222,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     Args:
         theta: (samples, 2, 3), or (samples, 3, 4) for volumes, floating-point.
         size: of the image, (samples, channels, height, width), or with a depth before the height.
-        align_corners: whether -1 and 1 are the centres of the border elements, or (also for None) their outer edges.
+        align_corners: as of `grid_sample`.
 
     Returns:
         (samples, height, width, 2), or (samples, depth, height, width, 3).

@@ -29,8 +29,6 @@ def instance_norm(
 ) -> Tensor:
     """Normalize each channel of each sample over its image (D. Ulyanov et al., Instance Normalization, 2016).
 
-    One instruction updates the running statistics; if a scope drops this instruction, they stay unchanged.
-
     Args:
         input: (samples, channels, ...), floating-point.
         running_mean, running_var: (channels,); with `use_input_stats` updated in place, or None; without it, used

@@ -66,21 +66,13 @@ def batched(rank: int, input: Tensor, function: Callable[[Tensor], Any]) -> Any:
 
 
 def check_floating(name: str, source: TensorMeta) -> None:
-    """Check that the operand of the op `name` has a floating-point dtype.
-
-    Raises:
-        TypeError: for another dtype.
-    """
+    """Raise TypeError unless the operand of the op `name` has a floating-point dtype."""
     if source.dtype.category != FLOATING:
         raise TypeError(f"{name} is not defined for {source.dtype.name} tensors; convert with .float() first")
 
 
 def check_class_indices(name: str, target: TensorMeta) -> None:
-    """Check that the class indices of the op or layer `name` have an integer dtype.
-
-    Raises:
-        TypeError: for another dtype.
-    """
+    """Raise TypeError unless the class indices of the op or layer `name` have an integer dtype."""
     if target.dtype.category != INTEGER:
         raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}; convert with .long()")
 

@@ -1,8 +1,4 @@
-"""`linear`, the affine map of a dense layer: one op forward, and one backward unless that is recorded or complex.
-
-Dense layers are often so small that issuing an instruction costs more than the matrix product.  A product and a sum,
-and their three gradients, would be several instructions.
-"""
+"""`linear`, the affine map of a dense layer: one op forward, and one backward unless that is recorded or complex."""
 
 from __future__ import annotations
 

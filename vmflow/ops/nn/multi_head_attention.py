@@ -25,9 +25,7 @@ class Projections(NamedTuple):
         together: (3 * features, features), the weights of all three in one matrix; None if they are separate.
         apart: the weights of the query, of the key and of the value; None if they are in one matrix.
         bias: (3 * features,), or None.
-        bias_k, bias_v: (1, 1, features), rows added to keys and values; or None.
-        add_zero_attn: whether a row of zeros is added to keys and values.
-        static_k, static_v: (batch * heads, S, features of a head), in place of projected keys and values; or None.
+        bias_k, bias_v, add_zero_attn, static_k, static_v: as of `multi_head_attention_forward`.
     """
 
     heads: int
@@ -131,7 +129,7 @@ def _heads(rows: Tensor, count: int) -> Tensor:
 
 
 def _mask(name: str, masks: Masks, projections: Projections, query: Tensor, key: Tensor) -> Tensor | None:
-    """Combine `attn_mask` and `key_padding_mask` to a mask for `scaled_dot_product_attention`; None for two Nones."""
+    """Combine `attn_mask` and `key_padding_mask` to a mask for `scaled_dot_product_attention`; None without masks."""
     count = projections.heads
     batch, length, others = query.shape[0], query.shape[1], key.shape[1]
     if projections.static_k is not None:

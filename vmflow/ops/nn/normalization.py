@@ -1,8 +1,4 @@
-"""Normalization: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample.
-
-`layer_norm`, and `batch_norm` in training, are one op, and so is their backward pass, unless it is recorded itself
-(``create_graph=True``): then it consists of differentiable ops.
-"""
+"""Normalization: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample."""
 
 from __future__ import annotations
 
@@ -200,7 +196,7 @@ def batch_norm(
         eps: added to the variance.
 
     Raises:
-        TypeError: if a tensor is not floating-point, the momentum no number, or `training` no bool.
+        TypeError: if `input` is not floating-point, the momentum no number, or `training` no bool.
         ValueError: for shapes that do not fit; in training for less than two values per channel or an `eps` that is not
             positive, else for missing running statistics.
 

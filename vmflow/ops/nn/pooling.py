@@ -1,7 +1,4 @@
-"""Pooling: windows of a line, an image or a volume reduced to their largest element or their mean.
-
-The ops are written for any number of spatial dimensions and declared for one, two and three.
-"""
+"""Pooling: windows of a line, an image or a volume reduced to their largest element or their mean."""
 
 from __future__ import annotations
 
@@ -275,8 +272,8 @@ def in_data_format(name: str, rank: int, input: Tensor, data_format: str, functi
     The results, one tensor or a tuple, are converted to that format.
 
     Raises:
-        ValueError: for another `data_format` than "channels_first" and "channels_last", or for the latter an input of
-            neither ``rank + 1`` nor ``rank + 2`` dimensions.
+        ValueError: for another `data_format` than "channels_first" and "channels_last", or a channels-last input of
+            other than ``rank + 1`` or ``rank + 2`` dimensions.
     """
     check_tensors(name, input)
     if data_format == "channels_first":
@@ -361,7 +358,7 @@ def max_pool2d(
         dilation: distance between the elements of the window.
         ceil_mode: whether windows may stick out below and to the right.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
-        data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
+        data_format: "channels_first", as above, or "channels_last", of input and output.
 
     Returns:
         (samples, channels, rows, columns), or without samples, rows being
@@ -438,10 +435,7 @@ def avg_pool1d(
     *,
     data_format: str = "channels_first",
 ) -> Tensor:
-    """The mean of each window of (samples, channels, length), or (channels, length); see `avg_pool2d`.
-
-    Returns:
-        A tensor of shape (samples, channels, number of windows), or without samples.
+    """The mean of the elements of each window of (samples, channels, length), or (channels, length); see `avg_pool2d`.
 
     Raises:
         TypeError, ValueError: as `avg_pool2d`.
@@ -474,7 +468,7 @@ def avg_pool2d(
         ceil_mode: whether windows may stick out below and to the right; only elements of the padded input count.
         count_include_pad: whether the padding's zeros count as elements of the window.
         divisor_override: the divisor, in place of the number of elements.
-        data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
+        data_format: "channels_first", as above, or "channels_last", of input and output.
 
     Returns:
         (samples, channels, rows, columns), or without samples, rows being
@@ -505,10 +499,7 @@ def avg_pool3d(
     *,
     data_format: str = "channels_first",
 ) -> Tensor:
-    """The mean of each window of (samples, channels, depth, height, width); see `avg_pool2d`.
-
-    Returns:
-        A tensor of shape (samples, channels, planes, rows, columns), or without samples.
+    """The mean of the elements of each window of (samples, channels, depth, height, width); see `avg_pool2d`.
 
     Raises:
         TypeError, ValueError: as `avg_pool2d`.

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _SCHEMES = ("symmetric", "affine")
 _FORMULAS = ("google", "cambricon")
 
-# The type of numbers of single precision.
 _SINGLE = dtypes.float32.numpy.type
 
 
@@ -42,11 +41,7 @@ class Quantizing(NamedTuple):
     formula: str
 
     def checked(self, name: str) -> Quantizing:
-        """Check these settings, and return them.
-
-        Raises:
-            ValueError: if a setting is out of range.
-        """
+        """Return these settings; raise ValueError if one of them is out of range."""
         if isinstance(self.bit, bool) or not isinstance(self.bit, int) or not 2 <= self.bit <= 8:
             raise ValueError(f"{name}: quantization_bit must be an integer from 2 to 8, got {self.bit!r}")
         if self.scheme not in _SCHEMES:
@@ -155,7 +150,7 @@ def fake_quantize_per_tensor_affine(
     Args:
         input: floating-point.
         scale: a number, or a tensor of one element.
-        zero_point: the integer that zero becomes, a number, of which a fraction is cut off, or a tensor of one element.
+        zero_point: the integer that zero becomes: a number, which is cut to an integer, or a tensor of one element.
         quant_min, quant_max: the limits of integers.
 
     Returns:

@@ -1,8 +1,7 @@
 """Recurrent layers: one direction of one layer over a whole sequence is one op, and so is its backward pass.
 
-A time step of a small layer takes less time than issuing an instruction, and as separate ops a step would be several
-instructions.  A backward pass that is recorded itself (``create_graph=True``) runs the layer again in differentiable
-ops, step by step.
+A time step of a small layer takes less time than issuing an instruction.  A backward pass that is recorded itself
+(``create_graph=True``) runs the layer again in differentiable ops, step by step.
 """
 
 from __future__ import annotations

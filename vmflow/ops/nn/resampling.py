@@ -121,7 +121,7 @@ def interpolate(
         TypeError: for dtypes that are not floating-point (the nearest modes also take bools and integers), or arguments
             of another type.
         ValueError: for an unknown mode or one for other numbers of dimensions, arguments that do not go together, if
-            not exactly one of `size` and `scale_factor` is given, or if a size or a factor is not positive.
+            not exactly one of `size` and `scale_factor` is given, or if one of them is not positive or infinite.
 
     Example:
         >>> flow.nn.functional.interpolate(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)

@@ -160,7 +160,7 @@ def fold(
         kernel_size, dilation, padding, stride: as for `unfold`.
 
     Returns:
-        A tensor of shape (samples, channels, *output_size), or without samples.
+        (samples, channels, *output_size), or without samples.
 
     Raises:
         TypeError, ValueError: as `unfold`.

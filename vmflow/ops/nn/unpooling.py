@@ -163,10 +163,7 @@ def lp_pool1d(
     stride: int | tuple[int] | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The root of the sum of powers of each window of (samples, channels, length); see `lp_pool2d`.
-
-    Returns:
-        A tensor of shape (samples, channels, number of windows), or without samples.
+    """The root of the sum of powers of elements of each window of (samples, channels, length); see `lp_pool2d`.
 
     Raises:
         TypeError, ValueError: as `lp_pool2d`.
@@ -216,10 +213,7 @@ def lp_pool3d(
     stride: int | Sizes | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The root of the sum of powers of each window of (samples, channels, depth, height, width); see `lp_pool2d`.
-
-    Returns:
-        A tensor of shape (samples, channels, planes, rows, columns), or without samples.
+    """The root of the sum of powers of elements of each window of (..., depth, height, width); see `lp_pool2d`.
 
     Raises:
         TypeError, ValueError: as `lp_pool2d`.

@@ -258,8 +258,7 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """The number of elements along `dim` (None: all) that are not zero, int64.
 
     Raises:
-        IndexError: if a dimension does not exist.
-        ValueError: if a dimension is named twice.
+        IndexError, ValueError: as `sum`.
 
     Example:
         >>> flow.count_nonzero(flow.tensor([[0, 1], [2, 3]]), dim=0)
@@ -276,8 +275,7 @@ def nansum(
     """The sum along `dim` (None: all) of the elements that are not nan; `dtype` is as of `sum`.
 
     Raises:
-        IndexError: if a dimension does not exist.
-        ValueError: if a dimension is named twice.
+        IndexError, ValueError: as `sum`.
 
     Example:
         >>> flow.nansum(flow.tensor([1.0, flow.nan, 2.0]))
@@ -295,8 +293,7 @@ def nanmean(
     """The mean along `dim` (None: all) of the elements that are not nan, which are summed as `dtype`.
 
     Raises:
-        IndexError: if a dimension does not exist.
-        ValueError: if a dimension is named twice.
+        IndexError, ValueError: as `sum`.
 
     Example:
         >>> flow.nanmean(flow.tensor([1.0, flow.nan, 2.0]))
@@ -315,8 +312,7 @@ def logsumexp(
 
     Raises:
         TypeError: for complex tensors.
-        IndexError: if a dimension does not exist.
-        ValueError: if a dimension is named twice.
+        IndexError, ValueError: as `sum`.
 
     Example:
         >>> flow.logsumexp(flow.tensor([1000.0, 1000.0]), 0)

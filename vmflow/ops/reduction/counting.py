@@ -1,6 +1,6 @@
 """Functions that find distinct elements, and count elements by value.
 
-The shapes of all results but those of `histc` and `histogram` depend on values, for which the functions wait.
+All but `histc` and `histogram` wait for their input, whose values decide the shapes of their results.
 """
 
 from __future__ import annotations
@@ -154,13 +154,10 @@ def unique_consecutive(
         dim: the dimension whose slices are compared in place of elements.
 
     Returns:
-        The remaining elements; if `return_inverse` or `return_counts` is true, a tuple ``(elements, inverse, counts)``
-        of the results that were asked for.
+        The remaining elements, or a tuple, as `unique`.
 
     Raises:
-        TypeError: for complex numbers.
-        ValueError: if slices have no elements.
-        IndexError: if there is no dimension `dim`.
+        TypeError, ValueError, IndexError: as `unique`.
 
     Example:
         >>> flow.unique_consecutive(flow.tensor([1, 1, 2, 1]))

@@ -1,7 +1,4 @@
-"""Extrema: of two tensors element by element, and of one tensor along dimensions, with their indices.
-
-`max` and `min` hide Python's built-in functions in this module.
-"""
+"""Extrema: of two tensors element by element, and of one tensor along dimensions, with their indices."""
 
 from __future__ import annotations
 
@@ -53,8 +50,7 @@ minimum = binary(
     doc="""The smaller of two elements; nan if either is.  The tensors broadcast.
 
     Raises:
-        TypeError: for complex tensors.
-        ValueError: if the shapes do not broadcast.
+        TypeError, ValueError: as `maximum`.
 
     Example:
         >>> flow.minimum(flow.tensor([3, 2]), flow.tensor([4, 1]))
@@ -153,8 +149,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
     """The index, int64, of the smallest element along `dim`, or in the flattened tensor; of equal elements the first.
 
     Raises:
-        TypeError: for complex tensors.
-        IndexError: if the dimension does not exist or there are no elements to choose from.
+        TypeError, IndexError: as `argmax`.
 
     Example:
         >>> flow.argmin(flow.tensor([[3, 1], [0, 2]]), dim=1)
@@ -276,8 +271,7 @@ def aminmax(
     """The pair (`amin`, `amax`) along `dim`, or of all elements.
 
     Raises:
-        TypeError: for complex tensors.
-        IndexError: if the dimension does not exist or has no elements.
+        TypeError, IndexError: as `amax`.
 
     Example:
         >>> flow.aminmax(flow.tensor([3, 1, 2]))

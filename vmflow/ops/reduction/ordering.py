@@ -74,8 +74,7 @@ def sort(
     """Sort the elements along `dim`; returns a pair (values, indices), the latter as of `argsort`.
 
     Raises:
-        TypeError: for complex tensors.
-        IndexError: if the dimension does not exist.
+        TypeError, IndexError: as `argsort`.
 
     Example:
         >>> flow.sort(flow.tensor([3, 1, 2]))

@@ -110,7 +110,6 @@ def _quantile(
     if rows.shape[-1] == 0:
         raise ValueError(f"{name}: a tensor of shape {list(input.shape)} has no elements to choose from")
     result = _interpolated(rows, parts, interpolation, name == "nanquantile", isinstance(q, _tensors.Tensor))
-    # Move the dimension of the quantiles from last to first.
     result = movedim(result, -1, 0)
     if keepdim:
         kept = [1 if axis is None or other == axis else size for other, size in enumerate(input.shape)]
@@ -167,8 +166,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, o
     """As `median`, over the elements that are not nan; nan if all are.
 
     Raises:
-        TypeError: for complex tensors.
-        IndexError: if the dimension does not exist or has no elements.
+        TypeError, IndexError: as `median`.
 
     Example:
         >>> flow.nanmedian(flow.tensor([flow.nan, 1.0, 2.0, 3.0]))

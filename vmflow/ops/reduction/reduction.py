@@ -1,7 +1,4 @@
-"""Ops that combine the elements along dimensions: sums, products, means and extrema.
-
-Several have the names of Python's built-in functions, which this module calls as `builtins.any` and so on.
-"""
+"""Ops that combine the elements along dimensions: sums, products, means and extrema."""
 
 from __future__ import annotations
 
@@ -131,8 +128,7 @@ def prod(
     """The product along `dim` (None: all), as `dtype`; by default bools and integers multiply to int64.
 
     Raises:
-        IndexError: if a dimension does not exist.
-        ValueError: if a dimension is named twice.
+        IndexError, ValueError: as `sum`.
 
     Example:
         >>> flow.prod(flow.tensor([[1, 2], [3, 4]]), dim=1)
@@ -154,8 +150,7 @@ def mean(
 
     Raises:
         TypeError: for the mean of bools and integers.
-        IndexError: if a dimension does not exist.
-        ValueError: if a dimension is named twice.
+        IndexError, ValueError: as `sum`.
 
     Example:
         >>> flow.mean(flow.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=0)
@@ -187,9 +182,7 @@ def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
     """The smallest element along `dim` (None: all); equal elements share the gradient.
 
     Raises:
-        TypeError: for complex tensors.
-        IndexError: if a dimension does not exist or has no elements.
-        ValueError: if a dimension is named twice.
+        TypeError, IndexError, ValueError: as `amax`.
 
     Example:
         >>> flow.amin(flow.tensor([[1, 2], [4, 3]]), dim=1)
@@ -209,8 +202,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
     """Whether all elements along `dim` (None: all) are non-zero; with an empty tuple `dim`, whether each element is.
 
     Raises:
-        IndexError: if a dimension does not exist.
-        ValueError: if a dimension is named twice.
+        IndexError, ValueError: as `sum`.
 
     Example:
         >>> flow.all(flow.tensor([[1, 2], [0, 3]]), dim=1)
@@ -227,8 +219,7 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
     """Whether any element along `dim` (None: all) is non-zero; with an empty tuple `dim`, whether each element is.
 
     Raises:
-        IndexError: if a dimension does not exist.
-        ValueError: if a dimension is named twice.
+        IndexError, ValueError: as `sum`.
 
     Example:
         >>> flow.any(flow.tensor([[0, 0], [0, 3]]), dim=1)

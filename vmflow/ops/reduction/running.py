@@ -73,8 +73,7 @@ def cummin(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None)
     """The smallest element so far along `dim`, and its index, of equal elements the last: a pair (values, indices).
 
     Raises:
-        TypeError: for complex tensors.
-        IndexError: if the dimension does not exist.
+        TypeError, IndexError: as `cummax`.
 
     Example:
         >>> flow.cummin(flow.tensor([2, 3, 1]), 0)

@@ -41,13 +41,13 @@ def diff(
 
     Args:
         input: of at least one dimension.
-        n: how many times differences are taken, 0 or more; each time leaves one element less.
+        n: how many times differences are taken, 0 or more; each time leaves one element less, down to none.
         dim: the dimension of the neighbours.
         prepend, append: tensors that are joined to `input` along `dim` first, unless `n` is 0.
 
     Raises:
         ValueError: for a 0-d tensor, a negative `n`, or shapes that cannot be joined.
-        IndexError: if the dimension does not exist.
+        IndexError: if the dimension does not exist in each tensor.
 
     Example:
         >>> flow.diff(flow.tensor([1, 4, 9]))
@@ -99,8 +99,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, 
     """The integrals, as of `trapezoid`, up to each point but the first: one element less than `y` along `dim`.
 
     Raises:
-        IndexError: if the dimension does not exist.
-        ValueError: if the shape of `x` does not fit.
+        IndexError, ValueError: as `trapezoid`.
 
     Example:
         >>> flow.cumulative_trapezoid(flow.tensor([1.0, 5.0, 10.0]))
@@ -212,7 +211,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of ``input - other`` over all elements; the tensors broadcast.
 
     Raises:
-        TypeError: if an operand is no tensor, or both are bools or integers.
+        TypeError: if an operand is no tensor, one is of bools, or both are of integers.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -237,7 +236,7 @@ def cov(
 
     Raises:
         ValueError: for more than two dimensions, or weights of another shape.
-        TypeError: for bools, or weights of another dtype.
+        TypeError: for bools, weights of another dtype, or a `correction` that is no integer.
 
     Example:
         >>> flow.cov(flow.tensor([[0.0, 2.0], [4.0, 0.0]]))
@@ -309,9 +308,9 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
         x1, x2: floating-point; the dimensions in front broadcast.
         p: the exponent of the norm; may be 0 and inf.
         compute_mode: for p of 2, whether a matrix product computes the squared distances, which is faster and needs
-            less memory but loses digits where points are close: "use_mm_for_euclid_dist", or not,
-            "donot_use_mm_for_euclid_dist", or if `x1` or `x2` has more than 25 rows,
-            "use_mm_for_euclid_dist_if_necessary".
+            less memory but loses digits where points are close: "use_mm_for_euclid_dist" (always),
+            "donot_use_mm_for_euclid_dist" (never) or "use_mm_for_euclid_dist_if_necessary" (if `x1` or `x2` has more
+            than 25 rows).
 
     Raises:
         ValueError: for shapes that do not fit, a negative `p`, and another `compute_mode`.

@@ -55,7 +55,7 @@ def atleast_2d(*tensors: Any) -> Any:
     """Give a tensor at least two dimensions (a vector becomes a row); for several tensors or a list, return a tuple.
 
     Raises:
-        TypeError: if an argument is no tensor.
+        TypeError: as `atleast_1d`.
 
     Example:
         >>> flow.atleast_2d(flow.tensor([1, 2]))
@@ -69,7 +69,7 @@ def atleast_3d(*tensors: Any) -> Any:
     """Give a tensor at least three dimensions: (n,) as (1, n, 1), (m, n) as (m, n, 1).  Several or a list give a tuple.
 
     Raises:
-        TypeError: if an argument is no tensor.
+        TypeError: as `atleast_1d`.
 
     Example:
         >>> flow.atleast_3d(flow.tensor([1, 2])).shape
@@ -190,7 +190,7 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     """Cut the second dimension, or a vector, before each of the given indices or into a number of equal pieces.
 
     Raises:
-        ValueError: if the pieces would not be equal, or for a 0-d tensor.
+        ValueError: if the number of pieces is no positive divisor of the size, or for a 0-d tensor.
 
     Example:
         >>> flow.hsplit(flow.tensor([[1, 2], [3, 4]]), 2)
@@ -207,7 +207,7 @@ def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     """Cut the first dimension before each of the given indices or into a number of equal pieces.
 
     Raises:
-        ValueError: if the pieces would not be equal, or for less than two dimensions.
+        ValueError: if the number of pieces is no positive divisor of the size, or for less than two dimensions.
 
     Example:
         >>> flow.vsplit(flow.tensor([[1, 2], [3, 4]]), 2)
@@ -222,7 +222,7 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     """Cut the third dimension before each of the given indices or into a number of equal pieces.
 
     Raises:
-        ValueError: if the pieces would not be equal, or for less than three dimensions.
+        ValueError: if the number of pieces is no positive divisor of the size, or for less than three dimensions.
 
     Example:
         >>> flow.dsplit(flow.tensor([[[1, 2]]]), 2)

@@ -146,8 +146,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if 0 in shape:
         return expand(input, shape).clone()
     chosen = ravel(expand(mask, shape))
-    # Element i of the flattened mask, if True, takes the next source element.  Elements outside of the mask gather the
-    # additional zero in front, which exists also for an empty source, and are dropped by `where`.
+    # Each True element of the flattened mask takes the next source element.  The others gather the additional zero in
+    # front, which exists also for an empty source, and are dropped by `where`.
     elements = cat([source.new_zeros((1,)), ravel(source)])
     places = chosen.cumsum(0) * chosen
     return where(expand(mask, shape), reshape(gather(elements, 0, places), shape), input)
@@ -190,8 +190,7 @@ def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any]
     """Replace each element by ``callable(element, x's element, y's element)``; both broadcast to this tensor's shape.
 
     Raises:
-        TypeError: if a tensor is not on the CPU.
-        ValueError: if `x` or `y` does not broadcast to the shape of this one.
+        TypeError, ValueError: as `map_`.
 
     Example:
         >>> flow.tensor([1.0, 5.0]).map2_(flow.tensor([3.0, 3.0]), flow.tensor(4.0), max)

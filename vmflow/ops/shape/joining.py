@@ -148,7 +148,7 @@ def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors along the first dimension; vectors become rows.
 
     Raises:
-        ValueError: if there is no tensor, or sizes of other dimensions differ.
+        ValueError: as `hstack`.
 
     Example:
         >>> flow.vstack([flow.tensor([1, 2]), flow.tensor([3, 4])])
@@ -393,7 +393,7 @@ def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ..
 @public()
 @out_by_copy()
 def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
-    """Make a matrix with a vector on a diagonal, or copy that diagonal of a matrix.
+    """Make a matrix with a vector on a diagonal, or copy the diagonal of a matrix: `diagonal` is as for `tril`.
 
     Raises:
         ValueError: for other than one or two dimensions.
@@ -452,7 +452,7 @@ def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
     """The upper triangles of matrices: zero below `diagonal` (0 is the main diagonal, 1 the diagonal above it).
 
     Raises:
-        ValueError: if there are less than two dimensions.
+        ValueError: as `tril`.
 
     Example:
         >>> flow.triu(flow.tensor([[1, 2], [3, 4]]))

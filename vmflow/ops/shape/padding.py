@@ -94,7 +94,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         value: of the elements of mode "constant", 0 by default.
 
     Raises:
-        TypeError: if a number in `pad` is no integer.
+        TypeError: if a number in `pad` is no integer, or `value` is no number or complex for real elements.
         ValueError: for an odd number of numbers, more pairs than dimensions, more elements removed or copied than
             there are, an unknown mode, or a `value` out of the dtype's range; in modes other than "constant" also for a
             `value` other than 0, and for pairs that leave out none or more than two of the first dimensions.

@@ -24,7 +24,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         upscale_factor: the factor by which height and width grow.
 
     Returns:
-        A tensor of shape (..., channels, height * upscale_factor, width * upscale_factor).
+        (..., channels, height * upscale_factor, width * upscale_factor).
 
     Raises:
         TypeError: if the factor is no integer.
@@ -58,7 +58,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
         downscale_factor: the factor by which height and width shrink.
 
     Returns:
-        A tensor of shape (..., channels * downscale_factor ** 2, height, width).
+        (..., channels * downscale_factor ** 2, height, width).
 
     Raises:
         TypeError: if the factor is no integer.

@@ -49,6 +49,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
         storage_offset: the offset of the view's first element in the storage, in elements; by default that of `input`.
 
     Raises:
+        TypeError: if `size` or `stride` is no sequence of integers.
         ValueError: if a size, a stride or the offset is negative, or there are not as many strides as sizes.
         RuntimeError: if the view would reach beyond the memory of `input`.
 
@@ -219,6 +220,7 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     """Copy `input` with `src` in place of ``input.diagonal(offset, dim1, dim2)``.
 
     Raises:
+        IndexError: if a dimension does not exist.
         ValueError: if the shape of `src` is not that of the diagonal, or both dimensions are the same.
 
     Example:

@@ -720,7 +720,9 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 def tensor_split(
     input: Tensor, indices_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Cut a dimension into ``[:i]``, ``[i:j]``, ... at indices, or into so many pieces whose sizes differ by 0 or 1.
+    """Cut a dimension into ``[:i]``, ``[i:j]``, ... at the given indices, or into a number of nearly equal pieces.
+
+    The sizes of such pieces differ by at most 1; the larger ones come first.
 
     Raises:
         IndexError: if the dimension does not exist.
@@ -801,6 +803,9 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 @attribute("mT")
 def mT(self: Tensor) -> Tensor:
     """The tensor with its last two dimensions exchanged.
+
+    Raises:
+        IndexError: if there are less than two dimensions.
 
     Example:
         >>> flow.tensor([[1, 2], [3, 4]]).mT
