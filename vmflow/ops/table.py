@@ -137,8 +137,8 @@ class OpPlan(CallPlan):
 
 
 # On the CPU, elementwise ops of at least this many nanoseconds may wait for elementwise ops that read their results, to
-# run together as one chain.  Smaller arrays stay in the caches between two ops, so that a chain saves nothing.  On a GPU
-# ops of any size may wait, since each saved launch saves microseconds.
+# run together as one chain.  Smaller arrays stay in the caches between two ops, so that a chain saves nothing.  On a
+# GPU ops of any size may wait, since each saved launch saves microseconds.
 CHAINED_FROM: Final = 250_000
 
 

@@ -156,7 +156,7 @@ def fold(
 
     Args:
         input: (samples, channels * kernel height * kernel width, windows), or without samples, floating-point.
-        output_size: of the image, without its padding.
+        output_size: the size of the image, without its padding.
         kernel_size, dilation, padding, stride: as for `unfold`.
 
     Returns:
