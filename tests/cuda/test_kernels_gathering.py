@@ -180,6 +180,7 @@ def test_a_reduction_of_many_elements_in_few_places() -> None:
         ),
         (lambda x, i: (i[0] - 1).bincount(), ValueError, "cannot be negative, got -1"),
         (lambda x, i: (x / 0).histc(3), ValueError, "the elements' range is not finite"),
+        (lambda x, i: x.histogram(-x[0].cumsum(0)).hist, ValueError, "of the bins is less than the one before"),
         (lambda x, i: x.repeat_interleave(i[0] - 1, 1), ValueError, "not negative, got -1 at 0"),
     ],
 )

@@ -105,6 +105,8 @@ def test_histograms_of_extraordinary_elements(contract: KernelContract) -> None:
     check(flow.zeros(0).histc(2), [0, 0], "float32")
     with pytest.raises(ValueError, match=r"the elements' range.* is not finite"):
         tensor.histc(2).numpy()
+    with pytest.raises(ValueError, match=r"\bbins\b"):
+        tensor.histogram(flow.tensor([0.0, 2.0, 1.0])).hist.numpy()
 
 
 CASES: list[tuple[Callable[[Any], object], type[Exception], str]] = [

@@ -239,10 +239,16 @@ def _build_histogram(problem: Problem) -> Kernel:
     def unbounded(position: int, value: int) -> Exception:
         return ValueError("the elements' range is not finite; give one")
 
+    def descending(position: int, value: int) -> Exception:
+        return ValueError(f"histogram: edge {position + 1} of the bins is less than the one before; sort the edges")
+
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         array, (counts, edges) = operands[0], outs
         if bins is None:
             borders = contiguous(launcher, operands[-1], _FLOAT64)
+            falls = launcher.scratch((borders.size - 1,), _INT64)
+            walk(launcher, _FALLS, falls.shape, [Walked(falls, (1,))], [Walked(borders, (1,))])
+            check_range(launcher, falls, 0, 1, descending)
         else:
             borders, wrong = _borders(launcher, array, low, high, bins)
             check_range(launcher, wrong, 0, 1, unbounded)
@@ -258,6 +264,16 @@ def _build_histogram(problem: Problem) -> Kernel:
         copy_array(launcher, borders, edges)
 
     return Kernel(into_outs(launch, problem), casts=True)
+
+
+_FALLS: Final = Walk(
+    "falls",
+    (("out", "int64"),),
+    (("borders", "float64"),),
+    (),
+    (),
+    ("out[out_place] = borders[borders_place] > borders[borders_place + 1];",),
+)
 
 
 def _extreme(name: str, sign: str, start: str) -> RowReduction:
