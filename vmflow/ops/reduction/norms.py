@@ -42,7 +42,7 @@ def matrix_norm(
         dtype: the dtype to which `A` is converted first.
 
     Raises:
-        TypeError: for integers and bools, or a `dtype` of another kind or less precision than `A`.
+        TypeError: for integers and bools, or a `dtype` of another kind or too narrow for `A`.
         ValueError: for another `ord`, a `dim` that is not two different dimensions, or an `A` of less than two.
         IndexError: if a dimension does not exist, or a smallest value is asked for and there is none.
 
@@ -124,7 +124,7 @@ def vector_norm(
         dtype: the dtype to which `x` is converted first.
 
     Raises:
-        TypeError: for integers, bools, a string as `ord`, or a `dtype` of another kind or less precision than `x`.
+        TypeError: for integers, bools, a string as `ord`, or a `dtype` of another kind or too narrow for `x`.
         ValueError: if a dimension is named twice.
         IndexError: if a dimension does not exist, or there are no elements and `ord` is negative or inf.
 
@@ -163,7 +163,7 @@ def linalg_norm(
     Raises:
         ValueError: for an `ord` without `dim` of a tensor that is neither 1-d nor 2-d, an `ord` that does not suit
             `dim`, or a `dim` of other than one or two different dimensions.
-        TypeError: for integers and bools, or a `dtype` of another kind or less precision than `A`.
+        TypeError: for integers and bools, or a `dtype` of another kind or too narrow for `A`.
         IndexError: as `vector_norm` and `matrix_norm`.
 
     Example:
