@@ -191,7 +191,7 @@ def check_operands(
 
 
 def batches_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Transpose (length, batch, features) to (batch, length, features); `key` stays identical to `query` or `value`."""
+    """Transpose (length, batch, features) to (batch, length, features); if `key` is `query` or `value`, it stays so."""
     together, same = key is value, query is key
     query = query.transpose(0, 1)
     key = query if same else key.transpose(0, 1)
