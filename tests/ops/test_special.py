@@ -270,6 +270,13 @@ def test_tail_probabilities_of_the_normal_distribution(contract: KernelContract)
     check_gradients(special.log_ndtr, np.array([-30.0, -1.2, -0.9, 0.4, 9.0]), second=True)
 
 
+@pytest.mark.parametrize("dtype", [flow.float32, flow.float16, flow.bfloat16])
+def test_quantiles_of_the_normal_distribution_are_rounded_once(dtype: flow.dtype, contract: KernelContract) -> None:
+    tails = flow.tensor(np.linspace(0.001, 0.07, 300)).to(dtype)
+    expected = special.ndtri(tails.to(flow.float64)).to(dtype)
+    np.testing.assert_array_equal(values(special.ndtri(tails)), values(expected))
+
+
 def test_incomplete_gamma_functions_everywhere(contract: KernelContract) -> None:
     a = np.array([1.0, 1.0, 3.0, 3.0, 3.0])
     x = np.array([1e-3, 40.0, 0.5, 4.1, 30.0])

@@ -82,7 +82,8 @@ TAIL = (
 
 def normal_quantile(probability: NDArray[Any]) -> NDArray[Any]:
     """The values below which a standard normal variable lies with these probabilities, in float64."""
-    centred = np.asarray(probability, np.float64) - 0.5
+    probability = np.asarray(probability, np.float64)
+    centred = probability - 0.5
     with np.errstate(all="ignore"):
         outer = np.sqrt(-np.log(0.5 - np.abs(centred)))
         # Taken from the probability itself where it is small: 0.5 - |p - 0.5| has lost its last digits.
