@@ -84,6 +84,13 @@ def test_sequential_grows() -> None:
     assert amounts(made)[-1] == 5
 
 
+def test_a_part_of_a_sequential_grows_without_losing_members() -> None:
+    part = nn.Sequential(Add(1), Add(2), Add(3))[1:]
+    assert amounts(part.append(Add(4))) == [2, 3, 4]
+    assert amounts(part + [Add(5), Add(6)]) == [2, 3, 4, 5, 6]
+    assert list(part._modules) == ["1", "2", "3"]
+
+
 def test_sequential_refuses_other_objects_than_modules() -> None:
     made = nn.Sequential(Add(1))
     for attempt in (

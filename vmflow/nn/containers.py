@@ -100,7 +100,10 @@ class _Numbered(_Container):
 
     def append(self, value: Any) -> Self:
         """Add a member at the end, and return the container."""
-        self._keep(str(len(self)), value)
+        members, number = self._members(), len(self)
+        while str(number) in members:  # as in a part of a `Sequential`, which keeps its names
+            number += 1
+        self._keep(str(number), value)
         return self
 
     def extend(self, values: Iterable[Any]) -> Self:
