@@ -232,6 +232,7 @@ class _Transposed(_Convolution):
         name = type(self).__name__
         if padding_mode != "zeros":
             raise ValueError(f"{name}: padding_mode must be 'zeros', not {padding_mode!r}")
+        padding = sizes(name, "padding", padding, 0, self._rank)
         self._set_up(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
         self.output_padding = sizes(name, "output_padding", output_padding, 0, self._rank)
         self._make_parameters((in_channels, out_channels // groups), bias, device, dtype)
