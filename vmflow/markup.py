@@ -1,6 +1,6 @@
-"""HTML and SVG for notebooks: tables, folding trees and layered graph drawings, from plain data.  All text is escaped.
+"""HTML and SVG for notebooks: tables, folding trees and layered graph drawings, from plain data.
 
-The methods ``_repr_html_`` call this module, which is imported at the first such call.
+All text is escaped, unlike the HTML that `stacked` and `scrolling` take.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _lines(node: Node) -> list[str]:
 def drawing(title: str, nodes: Sequence[Node], edges: Sequence[Edge]) -> str:
     """An SVG image of nodes in layers, with arrows that point down.
 
-    Edges that cannot point down, at least one of each cycle, are at the side and dashed.
+    Edges that do not, at least one of each cycle, are at the side and dashed.
 
     Args:
         title: the image's title.

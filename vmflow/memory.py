@@ -99,7 +99,7 @@ def reset_peak_memory_stats(device: Device | str | None = None) -> None:
 def set_memory_limit(limit: int | None, device: Device | str | None = None) -> None:
     """Limit the bytes that vmflow reserves on a device to `limit`; None for no limit.
 
-    Allocations beyond the limit fail with `OutOfMemory`, after cached memory was freed and running ops were awaited.
+    Allocations beyond the limit fail with `OutOfMemory`, after cached memory was freed.
 
     Raises:
         TypeError: if `limit` is no integer.

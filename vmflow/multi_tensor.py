@@ -45,13 +45,11 @@ class Update:
 
 
 def issue_together(updates: Sequence[Update], skip: Tensor | None = None) -> None:
-    """Run all updates in one instruction, so that a cancelled scope drops all of them or none.
-
-    If tensors are on several devices, there is one instruction for each device.
+    """Issue one instruction for the updates on each device, so that a cancelled scope drops all of these or none.
 
     Args:
         updates: the updates, in the order in which they run.
-        skip: a tensor of one number; if it is not zero when the instruction runs, no update is done.
+        skip: a tensor of one number, or None; if the number is not zero when an instruction runs, no update is done.
     """
     devices = dict.fromkeys([update.outputs[0].device for update in updates])
     for device in devices:
@@ -81,7 +79,7 @@ def _joined(updates: list[Update]) -> Update:
 
 
 def issue_update(update: Update) -> None:
-    """Issue an update as one instruction, which autograd does not record.
+    """Issue an update as one instruction, or add it to a graph that is being built; autograd does not record it.
 
     Raises:
         VirtualMachineClosed: if the machine is closed.

@@ -1,11 +1,11 @@
 """Chooses kernels of updates, which change many arrays in place: `choose_update` finds the `Rule` of an update.
 
-Most updates are steps of optimizers.  They are not ops: a rule is chosen by its name and device alone, without shapes
-and dtypes, and its kernel sees the arrays when it runs.  Apart from the arrays, a kernel needs only the rule's
-settings; see `vmflow.kernels.problems.updates`.
+Updates, such as steps of optimizers, are not ops: a rule is chosen by its name and device alone, and its kernel sees
+shapes and dtypes when it runs.  Apart from the arrays, a kernel needs only the rule's settings; see
+`vmflow.kernels.problems.updates`.
 
 A device's package, see `vmflow.kernels.choosing`, has a package `updates` of modules, which declare the rules.
-The package `updates` is imported when the first update is chosen.
+The package `updates` is imported when the device's first update is chosen.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ _NOTHING: Final = Rule(leave)
 
 def choose_update(rule: str, device: Device) -> Rule:
     """Return the `Rule` of the update named `rule`, for arrays on `device`; a new one at each call if it has a memory.
+
+    On the meta device, the rule of any name does nothing.
 
     Raises:
         DeviceUnavailable: if the device cannot compute.

@@ -220,7 +220,7 @@ def __getattr__(name: str) -> object:
         graphs = _import_module("vmflow.graph_mode")
         return graphs.Graph if name == "Graph" else graphs
     # These modules are imported at their first use: `parallel` imports vmflow.distributed, and few programs use
-    # `modules`, which has PyTorch's module names, such as ``nn.modules.conv``.
+    # `modules`.
     if name in ("modules", "parallel"):
         return _import_module(f".{name}", __name__)
     if name == "AdaptiveLogSoftmaxWithLoss":

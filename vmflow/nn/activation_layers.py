@@ -75,7 +75,7 @@ class ReLU(_InPlace, function=F.relu):
     """``max(x, 0)``.
 
     Raises:
-        TypeError: when called with anything else than a tensor of real numbers.
+        TypeError: when called with anything else than a tensor of integers or floating-point numbers.
 
     Example:
         >>> flow.nn.ReLU()(flow.tensor([-1.0, 2.0]))
@@ -124,7 +124,7 @@ class Sigmoid(_Plain, function=F.sigmoid):
     """``1 / (1 + exp(-x))``.
 
     Raises:
-        TypeError: when called with anything else than a tensor of real numbers.
+        TypeError: when called with anything else than a tensor, or with a complex one.
 
     Example:
         >>> flow.nn.Sigmoid()(flow.tensor([-1.0, 0.0, 1.0]))
@@ -191,7 +191,7 @@ class Hardtanh(_Activation, function=F.hardtanh):
     """``x`` limited to [min_val, max_val].  OneFlow's names min_value and max_value are accepted with a FutureWarning.
 
     Raises:
-        TypeError: when called with anything else than a tensor of real numbers.
+        TypeError: when called with anything else than a tensor of integers or floating-point numbers.
         ValueError: if `min_val` is not below `max_val`.
 
     Example:
@@ -460,7 +460,7 @@ class PReLU(Module):
 
     Raises:
         TypeError: when the input has another dtype than the slopes.
-        ValueError: when the input does not have `num_parameters` channels, unless that is 1.
+        ValueError: when the input does not have `num_parameters` channels, unless `num_parameters` is 1.
 
     Example:
         >>> flow.nn.PReLU()(flow.tensor([-1.0, 2.0]))

@@ -61,7 +61,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     Raises:
         TypeError: for sizes that are no integers, and cutoffs that are no sequence; when called with targets that are
-            no integers.
+            no integers, or an input of another dtype than the weights.
         ValueError: for other cutoffs or another `div_value`; when called with shapes that do not fit.
         IndexError: when a result is read, for a target out of range.
 
@@ -127,7 +127,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             target_: class numbers, (N,), or a scalar.
 
         Raises:
-            TypeError: for targets that are no integers.
+            TypeError: for targets that are no integers, or an input of another dtype than the weights.
             ValueError: for shapes that do not fit.
             IndexError: when a result is read, for a target out of range.
         """

@@ -143,7 +143,8 @@ class MultiheadAttention(Module):
 
         Returns:
             The result, shaped like the query; and the weights (batch, L, S), or (batch, num_heads, L, S) of each head,
-            or None without `need_weights`.  A query that may attend to no key has weights of 0.
+            without the batch if the query has none, or None without `need_weights`.  A query that may attend to no key
+            has weights of 0.
 
         Raises:
             ValueError: for shapes that do not fit, or is_causal without a mask.

@@ -60,7 +60,7 @@ class _Container(Module):
 
 
 class _Numbered(_Container):
-    """The base of list containers: their members' names are the positions, "0", "1", ..., or keys in `Sequential`."""
+    """The base of list containers: members are named by position, "0", "1", ...; `Sequential` may have other names."""
 
     def _part(self, members: list[tuple[str, Any]]) -> Self:
         """Return a new container of this class with the given `members` of this one, pairs of name and value."""

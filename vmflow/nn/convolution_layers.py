@@ -104,10 +104,11 @@ class Convolution(_Convolution):
         bias: (out_channels,), or None.
 
     Raises:
-        TypeError: for sizes that are no integers; when called with another dtype than the weight's.
+        TypeError: for sizes that are neither an int nor one for each dimension; when called with another dtype than the
+            weight's.
         ValueError: for sizes out of range, channels that `groups` does not divide, another padding mode, or the padding
-            "same" with a stride above 1; when called with another number of dimensions or channels, or a padded input
-            smaller than the kernel.
+            "same" with a stride above 1; when called with another number of dimensions or channels, an empty kernel, a
+            padded input smaller than the kernel, or more padding than the padding mode allows.
     """
 
     def __init__(
@@ -207,10 +208,11 @@ class _Transposed(_Convolution):
         bias: (out_channels,), or None.
 
     Raises:
-        TypeError: for sizes that are no integers; when called with another dtype than the weight's.
+        TypeError: for sizes that are neither an int nor one for each dimension; when called with another dtype than the
+            weight's.
         ValueError: for sizes out of range, channels that `groups` does not divide, or another padding mode; when called
-            with another number of dimensions or channels, an impossible `output_size`, or an `output_padding` that
-            is below neither stride nor dilation.
+            with another number of dimensions or channels, an empty kernel, an impossible `output_size`, an
+            `output_padding` that is below neither stride nor dilation, or a padding that leaves no output.
     """
 
     def __init__(
@@ -320,8 +322,10 @@ class Unfold(FunctionLayer, function=F.unfold):
         kernel_size, dilation, padding, stride: an int for both dimensions, or a pair.
 
     Raises:
-        TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
-        ValueError: when called, for sizes out of range, or windows that do not fit into the image.
+        TypeError: when called, for sizes that are neither an int nor a pair, or with anything else than a
+            floating-point tensor.
+        ValueError: when called, for sizes out of range, an input of other dimensions, or windows that do not fit into
+            the image.
 
     Example:
         >>> flow.nn.Unfold(2)(flow.tensor([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]))
@@ -345,8 +349,9 @@ class Fold(FunctionLayer, function=F.fold):
         output_size, kernel_size, dilation, padding, stride: an int for both dimensions, or a pair.
 
     Raises:
-        TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
-        ValueError: when called, for sizes out of range, or another number of windows than `output_size` holds.
+        TypeError: when called, for sizes that are neither an int nor a pair, or with anything else than a
+            floating-point tensor.
+        ValueError: when called, for sizes out of range, or an input of another shape.
 
     Example:
         >>> flow.nn.Fold((2, 3), 2)(flow.ones(4, 2))

@@ -13,7 +13,7 @@ class CosineSimilarity(FunctionLayer, function=F.cosine_similarity):
 
     Raises:
         TypeError: when called with anything else than floating-point tensors.
-        ValueError: when called, for shapes that do not broadcast.
+        ValueError: when called, for shapes that do not broadcast, or a negative `eps`.
         IndexError: when the inputs have no dimension `dim`.
 
     Example:
@@ -33,7 +33,7 @@ class PairwiseDistance(FunctionLayer, function=F.pairwise_distance):
     Shape: inputs (N, D) or (D,), broadcast together; output (N,) or a scalar, with `keepdim` (N, 1) or (1,).
 
     Raises:
-        TypeError: when called with anything else than tensors.
+        TypeError: when called with anything else than tensors of numbers.
         ValueError: when called, for shapes that do not broadcast.
 
     Example:

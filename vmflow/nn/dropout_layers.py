@@ -18,8 +18,8 @@ class _Dropout(FunctionLayer):
         inplace: whether to write the result into the input.
 
     Raises:
-        TypeError: when called with anything else than a tensor; in training mode, with integers, if `p` is neither 0
-            nor 1.
+        TypeError: if `p` is no number; when called with anything else than a tensor; in training mode, with integers or
+            bools, if `p` is neither 0 nor 1.
         ValueError: if `p` is no probability.
     """
 
@@ -65,8 +65,8 @@ class Dropout1d(_Dropout, function=F.dropout1d):
     Shape: input (N, C, L) or (C, L), output the same shape.
 
     Raises:
-        TypeError: when called with anything else than a tensor; in training mode, with integers, if `p` is neither 0
-            nor 1.
+        TypeError: if `p` is no number; when called with anything else than a tensor; in training mode, with integers or
+            bools, if `p` is neither 0 nor 1.
         ValueError: if `p` is no probability; when the input has another number of dimensions.
 
     Example:
@@ -83,12 +83,12 @@ class Dropout2d(_Dropout, function=F.dropout2d):
     warning.
 
     Raises:
-        TypeError: when called with anything else than a tensor; in training mode, with integers, if `p` is neither 0
-            nor 1.
+        TypeError: if `p` is no number; when called with anything else than a tensor; in training mode, with integers or
+            bools, if `p` is neither 0 nor 1.
         ValueError: if `p` is no probability; when the input has fewer than two dimensions.
 
     Example:
-        >>> flow.nn.Dropout2d(0.5).eval()(flow.ones(1, 1, 2))
+        (0.5).eval()(flow.ones(1, 1, 2))
         tensor([[[1., 1.]]])
     """
 
@@ -111,11 +111,11 @@ class AlphaDropout(_Dropout, function=F.alpha_dropout):
     Shape: input (*), output (*), the same shape.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
+        TypeError: if `p` is no number; when called with anything else than a floating-point tensor.
         ValueError: if `p` is no probability.
 
     Example:
-        >>> flow.nn.AlphaDropout(0.5).eval()(flow.ones(3))
+        (0.5).eval()(flow.ones(3))
         tensor([1., 1., 1.])
     """
 
@@ -126,7 +126,7 @@ class FeatureAlphaDropout(_Dropout, function=F.feature_alpha_dropout):
     Shape: input (N, C, *), output the same shape.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
+        TypeError: if `p` is no number; when called with anything else than a floating-point tensor.
         ValueError: if `p` is no probability; when the input has fewer than two dimensions.
 
     Example:

@@ -110,7 +110,7 @@ class Unflatten(Module):
         unflattened_size: the new sizes, one of which may be -1.
 
     Raises:
-        TypeError: if `unflattened_size` is no sequence; when called with anything else than a tensor.
+        TypeError: if `unflattened_size` is no sequence of integers; when called with anything else than a tensor.
         IndexError: when the input has no dimension `dim`.
         ValueError: when the product of the sizes is not the size of dimension `dim`.
 

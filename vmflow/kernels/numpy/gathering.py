@@ -37,7 +37,7 @@ def _scatter_slices(problem: Problem) -> Function:
             whole[place] = 0
         for part, place in zip(parts, filled, strict=True):
             if has_signs:
-                # Adding 0 turns -0.0 into 0.0, as adding to zeros does where parts overlap.
+                # Adding 0 turns -0.0 into 0.0, as adding the part to zeros does.
                 np.add(part, 0, whole[place])
             else:
                 whole[place] = part

@@ -71,7 +71,7 @@ def _index_add_to_zeros(problem: Problem) -> Function:
 def _add_rows(
     target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta], elements: int
 ) -> AddRows | None:
-    """Return the C function that adds values at indices of one dimension; None for other indices, or if C has none."""
+    """Return the C function that adds values at an index of one dimension; None for a 0-d index, or if C has none."""
     is_for_c = len(dims) == 1 and indices[0].shape and target.device.type == "cpu"
     return AddRows.of("add_rows", target.dtype.numpy, elements, dims[0]) if is_for_c else None
 
@@ -122,7 +122,7 @@ def _view(whole: Array, part: Part) -> Array:
 
 
 def _destination(array: Array, out: Array | None) -> Array:
-    """Return the array in which to change a few elements: `out`, with the contents of `array`, else a copy of it."""
+    """Return the array in which to change a few elements: `out`, with the contents of `array`, or a copy of `array`."""
     if out is None:
         return array.copy(order="C")
     if not np.may_share_memory(out, array):

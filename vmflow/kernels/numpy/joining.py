@@ -61,7 +61,7 @@ def _roll(problem: Problem, array: Array, out: Array | None) -> Array:
     return np.ascontiguousarray(np.roll(array, *problem.attributes)).reshape(array.shape)
 
 
-# The number of rows of a triangle that are computed together.
+# The most rows of a triangle that are computed together.
 _BAND: Final = 64
 
 

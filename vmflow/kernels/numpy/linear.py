@@ -78,11 +78,11 @@ def _linear_gradient(problem: Problem) -> Kernel:
     compute = dtypes.float32 if half else source.dtype
     to_input = product_kernel(compute, rows, outputs, features)
     to_weight = product_kernel(compute, outputs, rows, features)
-    # In C, the bias's gradient, sums of the output gradient's columns, comes with the weight's, a product that reads
-    # the output's gradient anyway.
+    # C computes the gradients by weight and bias together, since both read the output's gradient.
     together = to_weight if by_bias and by_weight and isinstance(to_weight, MatrixProduct) else None
     columns = sums.columns_in_c(compute.numpy, rows * outputs) if by_bias and together is None else None
-    # Whether the output's gradient is made contiguous, so that both results are the same for any layout of it.
+    # Whether the output's gradient is made contiguous, so that its layout does not change the gradients by weight and
+    # bias.
     in_lines = by_bias and by_weight and is_for_c(compute, outputs, rows, features)
     to = source.dtype.numpy
 
@@ -90,7 +90,7 @@ def _linear_gradient(problem: Problem) -> Kernel:
         if half:
             gradient, array, matrix = gradient.astype("float32"), array.astype("float32"), matrix.astype("float32")
         gradient = gradient.reshape(rows, outputs)
-        # Weights' gradients are often large: computing them elsewhere and copying them takes half as long again.
+        # Weights' gradients are often large: computing them elsewhere and copying them takes longer.
         wanted = iter(() if out is None or half else out)
         found: list[Array] = []
         if by_input:

@@ -1,4 +1,4 @@
-"""Batch and layer normalization: values are scaled to mean 0 and variance 1, over a batch or within a sample.
+"""Batch and layer normalization, and their gradients.
 
 Half precision is computed in float32.
 """
@@ -20,16 +20,16 @@ from vmflow.kernels.native.rows import ColumnSums, LayerNorm, LayerNormGradient
 from . import sums
 from .rows import destination, handed, normalize, normalize_backward
 
-# Up to this many values per sample and channel, a vector over channels is repeated for each value and loops run over
-# whole samples; above, they run over the values, which are enough by themselves.
+# Up to this many values per sample and channel, a vector over channels is repeated for each value, and loops run over
+# whole samples; above, loops run over the values of one channel.
 _SHORT: Final = 256
 
-# An op's attributes: (eps, whether there is a weight, whether there is a bias)
+# An op's options: (eps, whether there is a weight, whether there is a bias)
 _Options: TypeAlias = tuple[float, bool, bool]
 
 
 def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
-    """Return the weight and the bias, each None if the layer has none."""
+    """Return the weight and the bias among the operands, each None if the layer has none."""
     given = list(operands)
     weight = given.pop(0) if options[1] else None
     return weight, given.pop(0) if options[2] else None
@@ -39,7 +39,7 @@ def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
 
 
 class _Channels:
-    """The views of arrays (samples, channels, ...) for which numpy's loops are long.
+    """A view of arrays (samples, channels, ...) in which numpy's loops are long.
 
     Attributes:
         view: the shape for elementwise work.
@@ -60,7 +60,7 @@ class _Channels:
         return vector if self.split[2] == 1 else np.repeat(vector, self.split[2])
 
     def sum(self, array: Array) -> Array:
-        """Return the sum of each channel.  einsum is two to three times as fast here as sum over two dimensions."""
+        """Return the sum of each channel.  einsum is faster here than a sum over two dimensions."""
         return np.einsum("scv->c", array.reshape(self.split))
 
     def in_c(self, dtype: np.dtype[Any]) -> ColumnSums | None:

@@ -17,14 +17,15 @@ Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint32]]
 _ROUNDS: Final = 10
 # Factors of the third and the first word of a block.
 _MULTIPLIERS: Final = np.array([[0xCD9E8D57], [0xD2511F53]], np.uint64)
-# The increments of the two halves of the key in each round: the golden ratio, and the square root of 3 less 1.
+# The increments of the two halves of the key in each round: the golden ratio less 1, and the square root of 3 less 1,
+# times 2**32.
 _STEPS: Final = 0x9E3779B9, 0xBB67AE85
 
 _MASK: Final = np.uint64(0xFFFFFFFF)
 _HALF: Final = np.uint64(32)
 WHOLE: Final = (1 << 64) - 1
 
-# The number of blocks that are computed together: their words stay in the second-level cache.
+# The most blocks that are computed together: their words stay in the second-level cache.
 _TOGETHER: Final = 1 << 12
 
 
@@ -49,7 +50,7 @@ def blocks(seed: int, position: int, places: Any, lane: int = 0) -> Words:
 
     Args:
         seed, position, lane: see `words`.
-        places: integers that are not negative.
+        places: a vector of integers that are not negative.
     """
     # Words are integers of 64 bits here, which hold their products.  The first and the third are multiplied, and are
     # the rows of one array; the second and the fourth are those of another.

@@ -1,8 +1,8 @@
-"""Pooling, computed one dimension after the other.
+"""Pooling: unless C computes it, one dimension after the other.
 
 Windows are products of intervals, so the last dimension is reduced first and then the others of the result: kernel
 height + kernel width steps in an image, each over a whole array, instead of their product.  A step leaves out the
-windows whose tap lies in the padding; so nothing is ever padded.
+windows whose tap lies in the padding.  Adaptive pooling takes a step for each window instead.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _counts(window: Window, with_padding: bool) -> Array:
 class _Planes:
     """The layout of planes (one per sample and channel, of any number of dimensions) while they are reduced.
 
-    numpy's loops run along the last dimension.  In tiny images that is a few columns, and the loops' overhead would
-    outweigh the work; there it pays to move the planes' dimensions to the front first, and back in the result.
+    numpy's loops run along the last dimension, which is short in tiny images.  There the planes' dimensions are moved
+    to the front first, and back in the result.
 
     Attributes:
         windows: the windows along each dimension.
@@ -145,7 +145,7 @@ def _largest_and_where(
             # Comparisons with nan are false: the last nan wins, as in PyTorch.
             better |= np.isnan(candidate)
         np.maximum(target, candidate, out=target)
-        # Arithmetic instead of masked copies, which cost ten times as much where the mask is irregular.
+        # Arithmetic instead of masked copies, which are slower where the mask is irregular.
         place = chosen[_at(axis, outside)]
         np.maximum(place, better * small.type(number), out=place)
         for along, source in zip(moved, carried, strict=True):
@@ -157,7 +157,7 @@ def _largest_and_where(
 
 
 def _in_c(planes: _Planes, dtype: np.dtype[Any]) -> MaxPool | None:
-    """Return the C function of max pooling; None if C has no function for these windows, or not now."""
+    """Return the C function of max pooling; None if C has none for this dtype and these windows, or may not run now."""
     windows = planes.windows
     if len(windows) > 2:
         return None

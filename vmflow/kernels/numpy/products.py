@@ -22,8 +22,8 @@ from vmflow.kernels.native.products import MatrixProduct as MatrixProduct
 # product(left, right, out or None) -> the product, which is `out` unless that is None.
 Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
 
-# From `_LEAST` multiplications on, C is not slower than BLAS, which would use its threads, and these keep their cores
-# busy for a tenth of a second.  From `_MOST` on, nothing fits into caches, and BLAS at its best is faster.
+# From `_LEAST` multiplications on, C is not slower than BLAS, whose threads keep their cores busy after the product.
+# From `_MOST` on, BLAS at its best is faster.
 _LEAST: Final = 1 << 18
 _MOST: Final = 1 << 30
 
@@ -51,7 +51,7 @@ def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, bat
 def is_for_c(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> bool:
     """Return whether C multiplies such matrices, if its function is loaded; see `product_kernel`."""
     products = batch * rows * depth * columns
-    # A column times a row is worth it at any size: numpy does this by loops of its own, ten times as slow as needed.
+    # A column times a row is worth it with few elements, too: numpy multiplies these in slow loops of its own.
     worthwhile = _LEAST <= products <= _most() or (depth == batch == 1)
     return dtype is dtypes.float32 and worthwhile and rows >= _FEWEST and columns >= _FEWEST
 

@@ -22,8 +22,7 @@ from . import philox
 from .box_muller import logarithm, normals, wide_logarithm, wide_normals
 from .normal_quantile import normal_quantile
 
-# The count of numbers that numpy computes together, in whole blocks: intermediate results stay in the second-level
-# cache.
+# The most numbers that numpy computes together: intermediate results stay in the second-level cache.
 _TOGETHER: Final = 1 << 14
 
 _HALF: Final = np.uint64(32)
@@ -148,7 +147,7 @@ class Numbers:
 
 
 def _flat(out: Array | None, dtype: np.dtype[Any]) -> Array | None:
-    """Return the memory for results as a vector, if it is contiguous and of this dtype; else None."""
+    """Return `out` as a vector if it is a contiguous numpy array, of no subclass, and of this dtype; else None."""
     if out is None or out.dtype != dtype or not out.flags.c_contiguous or type(out) is not np.ndarray:
         return None
     return out.reshape(-1)

@@ -56,7 +56,7 @@ def last(states: Array, initial: Array, steps: list[Step]) -> Array:
 
 
 def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights]:
-    """Return a factor for each row of the weights, 1/2 for all gates but number `unhalved`, and the weights times it.
+    """Return a factor for each row of the gates, 1/2 for all gates but `unhalved`, and weights and biases times it.
 
     The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves several gates.
     """
@@ -416,8 +416,9 @@ def _by_operands(layer: Layer, had: _Passed, found: _Found) -> list[Callable[[],
 def _backward(problem: Problem) -> Function:
     """Build the kernel of a layer's gradients.
 
-    Attributes: the layer's; for each of its results, whether its gradient exists; for each operand, whether its
-    gradient is wanted.  Operands: the existing gradients, the results saved by the forward pass, the layer's operands.
+    Attributes: the layer's; for its output and each final state, whether the gradient exists; for each operand, whether
+    its gradient is wanted.  Operands: the existing gradients, the results saved by the forward pass, the layer's
+    operands.
     """
     given, present, wanted = cast("tuple[Any, tuple[bool, ...], tuple[bool, ...]]", problem.attributes)
     layer = Layer(*given)

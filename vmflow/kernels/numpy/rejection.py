@@ -1,4 +1,4 @@
-"""Random numbers by rejection sampling: counts of Poisson's distribution, and gamma numbers.
+"""Random numbers by rejection sampling: counts of Poisson's distribution (small rates by inversion), gamma numbers.
 
 Attempt number t for element number i has lanes of its own of block number i; an element has at most `ATTEMPTS`.  So
 no element depends on the attempts for others.

@@ -24,7 +24,7 @@ def _running(problem: Problem) -> Function:
     accumulate = _UFUNCS[problem.op].accumulate
     to = output.dtype.numpy
     kept = accumulated(source.dtype, output.dtype)
-    # Rounding errors of float32 would add up; C also adds in float64.
+    # Rounding errors of float32 would add up; C also accumulates in float64.
     wide = dtypes.float64.numpy if kept == dtypes.float32.numpy else kept
     is_for_c = source.shape and source.device.type == "cpu"
     in_c = Running.of(problem.op, kept, source.numel, dim, reverses) if is_for_c else None
@@ -48,8 +48,8 @@ def _recurrence(problem: Problem, factor: Array, term: Array, out: Array | None)
     (dim,) = problem.attributes
     (output,) = problem.outputs
     wide, length = accumulated(output.dtype, output.dtype), output.shape[dim]
-    # y[i] = term[i] + factor[i + 1] * y[i + 1] by doubling: after each round `total` covers twice as many terms, and
-    # `product` the factors between.  That takes log2(length) passes instead of a Python step for each element.
+    # y[i] = term[i] + factor[i + 1] * y[i + 1] in about log2(length) rounds: after each, `total` covers twice as many
+    # terms, and `product` the factors between.
     total = np.moveaxis(term.astype(wide, order="C"), dim, -1)
     product = np.moveaxis(factor.astype(wide, order="C"), dim, -1)[..., 1:]
     reach = 1

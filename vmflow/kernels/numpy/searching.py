@@ -37,7 +37,7 @@ def _isin(problem: Problem, array: Array, others: Array, out: Array | None) -> A
     return np.ascontiguousarray(found).reshape(problem.outputs[0].shape)
 
 
-# The distinct elements or slices; for each element, the position of its equal among them; and their counts.
+# The distinct elements or slices; for each element or slice, the position of its equal among them; and their counts.
 _Distinct: TypeAlias = tuple[Array, Array, Array]
 
 
@@ -107,7 +107,7 @@ def _limits(low: float, high: float, array: Array) -> tuple[float, float]:
     """Return the range of the bins: `low` to `high`, or if both are equal that of the elements; widened if empty.
 
     Raises:
-        ValueError: if the elements' range is not finite.
+        ValueError: if the elements' range is used, and not finite.
     """
     if low == high and array.size:
         low, high = float(array.min()), float(array.max())

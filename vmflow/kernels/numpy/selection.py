@@ -23,8 +23,8 @@ def chosen(condition: Array, first: Array, second: Array, out: Array) -> Array:
 
     `out` may be one of the operands.
 
-    Elements of up to 8 bytes are selected by arithmetic on their bits, since numpy's own selection takes ten times as
-    long where the condition follows no pattern: the processor mispredicts its branches.
+    Elements of up to 8 bytes are selected by arithmetic on their bits, since numpy's own selection is slower where the
+    condition follows no pattern.
     """
     word = _WORDS.get(out.dtype.itemsize)
     if word is None:

@@ -193,7 +193,7 @@ FIRST_TERMS = 12
 
 
 def rest_of_zeta(s: Any, q: Any) -> Any:
-    """The sum of ``(q + k) ** -s`` over all k from 0, divided by ``q ** (1 - s) / (s - 1)``, for large q (25.11.5)."""
+    """The sum of ``(q + k) ** -s`` over all k from 0, divided by ``q ** (1 - s) / (s - 1)``, for large q (25.11.43)."""
     inverse = 1.0 / q
     total = 1.0 + (s - 1.0) * inverse * 0.5
     factor = ((s - 1.0) * inverse) * (s * inverse)
@@ -309,7 +309,7 @@ def _polygamma(problem: Problem) -> Function:
 
     def of_positive(q: Array) -> Array:
         """Hurwitz's zeta function of n + 1, times n!; either factor may be too large or too small for float64."""
-        # Each power is multiplied by its scale between its two halves, of which none is denormal.
+        # Each power is multiplied by its scale between its two halves, which underflow only if the product does.
         far = q + float(FIRST_TERMS)
         half = np.power(far / unit, -0.5 * n)
         total = half * scale_of_rest * half * rest_of_zeta(n + 1.0, far)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # in_c(operands, out or None) -> the result, or None if C cannot compute it.
 InC: TypeAlias = Callable[[list[Any], "Array | None"], "Array | None"]
 
-# The least work of an op, see `intra_op.LEAST`, that C's threads may share: that of an addition of 256 x 256.
+# The least work of an op, see `intra_op.LEAST`, for which `spread` tries C: that of an addition of 256 x 256.
 IN_C_FROM: Final = 1 << 16
 
 
@@ -49,7 +49,7 @@ def spread(
         kernel: the kernel, to be called for each piece.
         output, cost: see `work`.
         in_c: the kernel in C, which shares the work among threads by itself.
-        site: remembers the calls of `in_c` if their arrays are exactly the kernel's arguments, else None.
+        site: the call site of `in_c` if its arrays are exactly the kernel's arguments, else None.
     """
     whole = work(output, cost)
     if whole < (2 * intra_op.LEAST if in_c is None else IN_C_FROM):

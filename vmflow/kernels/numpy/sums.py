@@ -1,8 +1,7 @@
 """Sums of floating-point numbers as products with ones, which BLAS computes two to three times as fast as numpy adds.
 
 Sums of large float32 arrays along columns or rows that are not short are left to C, if its functions are loaded.  C is
-as fast, uses as many threads as it is allowed, and starts none of BLAS's, which keep their cores from others for a
-tenth of a second.
+as fast, and starts none of BLAS's threads, which keep their cores busy after the product.
 
 BLAS adds into fewer partial sums than numpy does, and rounding errors grow with the length of each.  So no row longer
 than `_LONGEST` is left to it in one piece; the sums of the pieces are added pairwise.  Columns are added in order by
@@ -21,8 +20,8 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.rows import ColumnSums, RowReduction
 
-# The most numbers of a row that BLAS sums in one piece.  It loses 2e-6 of the sum of a thousand equal numbers, which is
-# the worst case: all errors have the same sign.
+# The most numbers of a row that BLAS sums in one piece.  Rows of equal numbers are the worst case: all errors have the
+# same sign.
 _LONGEST: Final = 1024
 
 _SINGLE: Final = np.dtype(np.float32)
@@ -31,7 +30,7 @@ _SINGLE: Final = np.dtype(np.float32)
 _ROWS: Final = 8
 _FEW: Final = 8192
 
-# For shorter rows BLAS takes two thirds of C's time.
+# For shorter rows BLAS is faster than C.
 _LONG: Final = 128
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from vmflow.instructions.blob import Array
 
-# Bytes of each array in a tile.  Measured: half of it is a tenth slower, and a quarter half as slow again, because of
-# the ufuncs' calls; twice as much would not fit into the second-level cache.
+# Bytes of each array in a tile.  Smaller tiles are slower, because of the ufuncs' calls; larger ones would not fit into
+# the second-level cache.
 TILE: Final = 1 << 17
 
 # step(*operands, out, *scratch): all of one length and dtype and contiguous; `out` may be one of the operands, the

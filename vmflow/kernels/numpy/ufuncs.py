@@ -21,7 +21,7 @@ _constants: dict[tuple[Any, Any], Array] = {}
 
 
 def constant(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
-    """`value` as a 0-d array, which a ufunc takes faster than a Python number.  Integers wrap around, as in PyTorch."""
+    """`value` as a 0-d array, which a ufunc takes faster than a number.  64-bit integers wrap around, as in PyTorch."""
     if not value or type(value) is complex:
         return np.array(value).astype(numpy_dtype)  # 0.0 and -0.0 are equal, and must not be confused
     key = (value, numpy_dtype)
@@ -80,7 +80,7 @@ NAMES: Final = {
 
 
 def computes(*ops: str) -> Callable[[Function], Function]:
-    """Declare that the decorated ``function(*operands, out)`` computes these ops; numpy's namesakes compute others."""
+    """Declare that the decorated ``function(*operands, out)`` computes these ops; for others, see `function_of`."""
 
     def declare(function: Function) -> Function:
         for op in ops:
@@ -97,7 +97,7 @@ def takes_numbers(number: Number, *ops: str) -> None:
 
 
 def function_of(op: str) -> Function:
-    """Return the ``function(*operands, out)`` that computes this op."""
+    """Return the ``function(*operands, out)`` that computes this op: a declared one, else numpy's."""
     base = op.removesuffix("_scalar")
     found = _FUNCTIONS.get(op) or _FUNCTIONS.get(base)
     return getattr(np, NAMES.get(base, base)) if found is None else found

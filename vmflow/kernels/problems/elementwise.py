@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from vmflow.dtypes import dtype as DType
 
-# Estimated nanoseconds per element on one core, for deciding whether to run an op inline or on a worker: of ops that
-# memory limits, and of transcendental functions.
+# Estimated nanoseconds per element on one core: of ops that memory limits, and of transcendental functions.
 CHEAP: Final = 0.5
 EXPENSIVE: Final = 5.0
 
@@ -17,7 +16,7 @@ REVERSED: Final = ("reversed",)
 
 
 class Elementwise(NamedTuple):
-    """The details of an elementwise op on one or two operands that broadcast.
+    """The details of an elementwise op, whose operands broadcast.
 
     Attributes:
         compute: the dtype to which the operands are cast.

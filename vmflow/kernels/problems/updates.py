@@ -282,13 +282,13 @@ class ScaleToNorm(NamedTuple):
 
 
 class AdaptScale(NamedTuple):
-    """Settings of the update "adapt_scale", which writes a loss scale and the number of good steps since it changed.
+    """Settings of the update "adapt_scale", which writes a loss scale and a count of good steps in a row.
 
     The update reads numbers that are not 0 if gradients have overflowed: a step is good if all of them are 0.
 
     Attributes:
         growth, backoff: the factors by which the scale grows, and by which it shrinks.
-        interval: the number of good steps in a row after which the scale grows.
+        interval: the count at which the scale grows, unless it would overflow, and the count restarts from 0.
     """
 
     growth: float

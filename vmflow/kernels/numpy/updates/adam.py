@@ -35,7 +35,7 @@ def _move_adam(settings: Adam, rates: _Rates, arrays: list[Array]) -> None:
     average_both(settings, running, square, gradient, work)
     if settings.amsgrad:
         square = np.maximum(largest[0], square, out=largest[0])
-    # The bias correction of the root is taken out of the fraction: it becomes a number instead of one more pass.
+    # The bias correction of the root moves into two numbers, eps and the step's size, which saves a pass.
     step_along(parameter, running, root(square, settings.eps * correction, work), size * correction)
 
 

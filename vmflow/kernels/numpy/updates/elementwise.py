@@ -124,7 +124,7 @@ def root(square: Array, eps: float, out: Array, correction: float = 1.0) -> Arra
 
 
 def step_along(parameter: Array, numerator: Array, denominator: Array, size: float) -> None:
-    """``parameter -= size * numerator / denominator``, in the memory of the denominator."""
+    """``parameter -= size * numerator / denominator``; overwrites the denominator."""
     np.divide(numerator, denominator, out=denominator)
     np.multiply(denominator, size, out=denominator)
     np.subtract(parameter, denominator, out=parameter)
