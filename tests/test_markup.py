@@ -127,6 +127,8 @@ def test_an_edge_that_closes_a_circle_points_up_and_is_dashed() -> None:
     boxes = boxes_of(svg)
     assert boxes["a"][3] < boxes["b"][1] < boxes["c"][1]
     assert svg.count("stroke-dasharray") == 2
+    # In this circle `a` moves down, to stand above `c`, and so below `b`.
+    assert drawing("test", nodes_of("a b c d"), edges_of("ba ac cb bd dc")).count("stroke-dasharray") == 1
 
 
 def test_an_input_stands_above_its_first_use() -> None:

@@ -137,9 +137,9 @@ def _lines(node: Node) -> list[str]:
 
 
 def drawing(title: str, nodes: Sequence[Node], edges: Sequence[Edge]) -> str:
-    """An SVG image of nodes in layers, with arrows that point down.
+    """An SVG image of nodes in layers, with arrows that mostly point down.
 
-    Edges that do not, at least one of each cycle, are at the side and dashed.
+    Edges that do not point down, at least one of each cycle, are at the side and dashed.
 
     Args:
         title: the image's title.
@@ -197,13 +197,12 @@ def _levels(nodes: Sequence[Node], edges: Sequence[Edge]) -> tuple[dict[str, int
                 waits[edge.target] -= 1
                 if not waits[edge.target]:
                     ready.append(edge.target)
-    forward = list(dict.fromkeys([edge for edge in edges if levels[edge.source] < levels[edge.target]]))
-    reached = {edge.target for edge in forward}
+    reached = {edge.target for edge in edges if levels[edge.source] < levels[edge.target]}
     for name in leaving:
         below = [levels[edge.target] for edge in leaving[name] if levels[edge.target] > levels[name]]
         if below and name not in reached:
             levels[name] = min(below) - 1  # inputs stand directly above their first use
-    return levels, forward
+    return levels, list(dict.fromkeys([edge for edge in edges if levels[edge.source] < levels[edge.target]]))
 
 
 def _route(

@@ -32,6 +32,6 @@ class Window(NamedTuple):
         return first < self.kernel and start + first * self.dilation < self.size
 
     def disjoint(self) -> bool:
-        """Whether the pooling windows cover the input exactly, without gaps, overlaps or padding."""
+        """Whether the stride is the kernel's size, and the windows cover the input exactly, undilated and unpadded."""
         fits = self.size == self.output * self.kernel
         return fits and self.kernel == self.stride and self.dilation == 1 and self.padding == 0
