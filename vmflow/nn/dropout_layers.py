@@ -88,7 +88,7 @@ class Dropout2d(_Dropout, function=F.dropout2d):
         ValueError: if `p` is no probability; when the input has fewer than two dimensions.
 
     Example:
-        (0.5).eval()(flow.ones(1, 1, 2))
+        >>> flow.nn.Dropout2d(0.5).eval()(flow.ones(1, 1, 2))
         tensor([[[1., 1.]]])
     """
 
@@ -115,7 +115,7 @@ class AlphaDropout(_Dropout, function=F.alpha_dropout):
         ValueError: if `p` is no probability.
 
     Example:
-        (0.5).eval()(flow.ones(3))
+        >>> flow.nn.AlphaDropout(0.5).eval()(flow.ones(3))
         tensor([1., 1., 1.])
     """
 

@@ -56,7 +56,7 @@ def last(states: Array, initial: Array, steps: list[Step]) -> Array:
 
 
 def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights]:
-    """Return a factor for each row of the gates, 1/2 for all gates but `unhalved`, and weights and biases times it.
+    """Return a factor for each row of the gates, 1/2 except for gate `unhalved`, and weights and biases times it.
 
     The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves several gates.
     """
