@@ -136,6 +136,10 @@ def test_transposed_convolutions_take_an_output_size(rank: int) -> None:
         layer(flow.tensor(x), [9] * rank)
     with pytest.raises(ValueError, match="output_size must have"):
         layer(flow.tensor(x), [7] * (rank + 1))
+    with pytest.raises(ValueError, match=rf"ConvTranspose{rank}d: expected an input \(samples, channels, "):
+        layer(flow.zeros(3), [7] * rank)
+    with pytest.raises(TypeError, match=f"ConvTranspose{rank}d: expected tensors, got list"):
+        layer([1.0], [7] * rank)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,7 @@ def test_transposed_convolutions_take_an_output_size(rank: int) -> None:
         (TypeError, r"Conv3d: kernel_size must be an integer or three", lambda: nn.Conv3d(1, 1, (1, 2))),
         (TypeError, r"Conv1d: stride must be an integer or a tuple of one", lambda: nn.Conv1d(1, 1, 1, (1, 2))),
         (ValueError, r"ConvTranspose1d: padding_mode", lambda: nn.ConvTranspose1d(1, 1, 1, padding_mode="reflect")),
-        (TypeError, r"ConvTranspose1d: padding", lambda: nn.ConvTranspose1d(1, 1, 1, 1, "same")),  # type: ignore[arg-type]
+        (TypeError, r"1d: padding must be", lambda: nn.ConvTranspose1d(1, 1, 1, 1, "same")),  # type: ignore[arg-type]
         (ValueError, r"GroupNorm: 3 channels cannot", lambda: nn.GroupNorm(2, 3)),
         (ValueError, r"ReflectionPad2d: expected one number or 4", lambda: nn.ReflectionPad2d((1, 2))),
         (ValueError, r"InstanceNorm1d: expected 2 or 3", lambda: nn.InstanceNorm1d(2)(flow.zeros(1, 3, 4))),

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from vmflow.arguments import whole_number
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.nn.convolution import around
-from vmflow.ops.nn.layer_operands import Sizes, sizes
+from vmflow.ops.nn.layer_operands import Sizes, layout, sizes
 from vmflow.ops.shape.view import lengths
 from vmflow.tensors import Tensor
 
@@ -257,6 +258,9 @@ class _Transposed(_Convolution):
 
     def _output_padding(self, input: Tensor, output_size: Sequence[int]) -> Sizes:
         name, rank = type(self).__name__, self._rank
+        check_tensors(name, input)
+        if input.ndim not in (rank + 1, rank + 2):
+            raise ValueError(f"{name}: expected an input {layout(rank)}, got shape {list(input.shape)}")
         wanted = tuple(output_size)
         if len(wanted) == input.ndim:
             wanted = wanted[-rank:]
