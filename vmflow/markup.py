@@ -142,9 +142,7 @@ def drawing(title: str, nodes: Sequence[Node], edges: Sequence[Edge]) -> str:
     Edges that do not point down, at least one of each cycle, are at the side and dashed.
 
     Args:
-        title: the image's title.
         nodes: the boxes, in an order in which most edges point forward.
-        edges: the arrows between the nodes.
     """
     levels, forward = _levels(nodes, edges)
     places = {node.name: _Place(node) for node in nodes}

@@ -1,4 +1,4 @@
-"""PyTorch's functions about the memory of devices and its use, for every device, by default that of new tensors.
+"""PyTorch's functions about the memory of devices and its use; the default device is that of new tensors.
 
 On the CPU vmflow's allocator serves results above 64 KiB; numpy allocates smaller ones and tensors made from arrays,
 which are not counted.

@@ -29,8 +29,7 @@ def carried(
     """Wrap `function` (plain, coroutine, generator or async generator) to set a part of the mode while it runs.
 
     Args:
-        function: the function to wrap.
-        switch: sets the part of the mode and returns its former value.
+        switch: see `Switch`.
         make_value: called for the value to set, at each call of the function; a coroutine's or generator's call begins
             with its first step.
         left_by: called with that value and the exception, if an exception ends the call.

@@ -372,7 +372,7 @@ class Softmax2d(Module):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the softmax over dimension -3, in the input's shape: the channels of each pixel add up to 1."""
+        """Return the softmax over dimension -3, in the input's shape."""
         check_tensors("Softmax2d", input)
         if input.ndim not in (3, 4):
             raise ValueError(f"Softmax2d: expected (N, C, H, W) or (C, H, W), got shape {list(input.shape)}")

@@ -125,11 +125,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         Args:
             input_: (N, in_features), or (in_features,).
             target_: class numbers, (N,), or a scalar.
-
-        Raises:
-            TypeError: for targets that are no integers, or an input of another dtype than the weights.
-            ValueError: for shapes that do not fit.
-            IndexError: when a result is read, for a target out of range.
         """
         check_tensors("AdaptiveLogSoftmaxWithLoss", input_, target_)
         check_class_indices("AdaptiveLogSoftmaxWithLoss", target_._blob.meta)

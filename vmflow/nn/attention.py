@@ -41,7 +41,8 @@ class MultiheadAttention(Module):
         bias_k, bias_v: (1, 1, embed_dim), the rows of `add_bias_kv`, or None.
 
     Raises:
-        ValueError: for sizes or a probability out of range; when called with shapes that do not fit.
+        ValueError: for sizes or a probability out of range; when called with shapes that do not fit, or with
+            `is_causal` and no `attn_mask`.
         TypeError: for sizes that are no integers; when called with another dtype than the weights', or a mask of
             integers.
 
@@ -145,10 +146,6 @@ class MultiheadAttention(Module):
             The result, shaped like the query; and the weights (batch, L, S), or (batch, num_heads, L, S) of each head,
             without the batch if the query has none, or None without `need_weights`.  A query that may attend to no key
             has weights of 0.
-
-        Raises:
-            ValueError: for shapes that do not fit, or is_causal without a mask.
-            TypeError: for another dtype than the weights', or a mask of integers.
         """
         name = "MultiheadAttention"
         check_operands(name, (query, key, value), (self.embed_dim, self.kdim, self.vdim), self.batch_first)

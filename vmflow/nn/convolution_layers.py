@@ -247,9 +247,6 @@ class _Transposed(_Convolution):
             input: (N, in_channels, ...), or (in_channels, ...).
             output_size: the spatial sizes of the result, or its whole shape, where several are possible; if given, it
                 replaces `output_padding`.
-
-        Raises:
-            ValueError: if the result cannot have `output_size`.
         """
         extra = self.output_padding if output_size is None else self._output_padding(input, output_size)
         return _TRANSPOSED[self._rank](
@@ -328,7 +325,7 @@ class Unfold(FunctionLayer, function=F.unfold):
     Raises:
         TypeError: when called, for sizes that are neither an int nor a pair, or with anything else than a
             floating-point tensor.
-        ValueError: when called, for sizes out of range, an input of other dimensions, or windows that do not fit into
+        ValueError: when called, for sizes out of range, another number of dimensions, or windows that do not fit into
             the image.
 
     Example:

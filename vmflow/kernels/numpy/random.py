@@ -133,7 +133,6 @@ class Numbers:
         """Return the first `count` numbers of the range as a vector, drawn by several threads if they are many.
 
         Args:
-            count: the count of numbers.
             seed, offset, parameters: see `fill`.
             out: memory for them, or None.
         """
@@ -179,7 +178,6 @@ def _reals(name: str, output: TensorMeta, finish: Callable[[Array], Array]) -> F
 
     Args:
         name: the beginning of the kinds' names, "uniform" or "normal".
-        output: the meta of the result.
         finish: turns the drawn numbers into the wanted ones; those of float32 and float64 stay as they are.
     """
     kind = f"{name}_doubles" if output.dtype.to_real() is dtypes.float64 else f"{name}_floats"

@@ -212,7 +212,7 @@ def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
     For the output gate, the factor is for the gradient by the state before its projection instead.
 
     Args:
-        gates, bent, before: the gates, the tanh of the cell after each step, and the cell before each step.
+        bent, before: the tanh of the cell after each step, and the cell before each step.
     """
     hidden = bent.shape[1]
     result = np.empty_like(gates)

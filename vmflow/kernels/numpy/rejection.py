@@ -37,7 +37,6 @@ def _tried(count: int, attempt: Callable[[Array, int], tuple[Array, Array]], oth
     """Return the first accepted number of each element.
 
     Args:
-        count: the number of elements.
         attempt: takes positions of elements and the attempt's number, returns whether each is accepted, and numbers.
         otherwise: the numbers for elements without an accepted number.
     """

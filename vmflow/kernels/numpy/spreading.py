@@ -28,7 +28,6 @@ def work(output: TensorMeta, cost: float) -> float:
     """Return the work of an op that threads may share, counted like `intra_op.LEAST`; 0 on devices but the CPU.
 
     Args:
-        output: the meta of the result.
         cost: nanoseconds per element, as they are estimated for ops.
     """
     return output.numel * max(1.0, _work_of_costly() * cost / EXPENSIVE) if output.device.type == "cpu" else 0

@@ -124,8 +124,7 @@ class LAMB(NamedTuple):
 
     Attributes:
         lr, eps, weight_decay, maximize: those of `vmflow.optim.LAMB`.
-        beta1, beta2, decoupled: see `Adam`.
-        corrected: whether the averages are corrected for their beginning at 0.
+        beta1, beta2, decoupled, corrected: see `Adam`.
     """
 
     lr: float | None

@@ -1,7 +1,7 @@
 """Updates other than the steps of optimizers.
 
-They assign, limit and scale gradients, write their norm, adapt loss scales, and advance running averages; "move_along"
-moves parameters for L-BFGS, and "unless" may skip another update.
+They assign arrays, limit and scale gradients, write their norm, adapt loss scales, and advance running averages;
+"move_along" moves parameters for L-BFGS, and "unless" may skip another update.
 """
 
 from __future__ import annotations
