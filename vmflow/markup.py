@@ -221,7 +221,7 @@ def _route(
 
 
 def _order(layers: list[list[_Place]], downwards: bool) -> None:
-    """Sort each layer by its nodes' mean neighbour position in the layer above (or below, if not `downwards`)."""
+    """Sort each layer by the mean position of its places' neighbours above (or below, if not `downwards`)."""
     position = {id(place): index for layer in layers for index, place in enumerate(layer)}
     for layer in layers if downwards else reversed(layers):
         means = {

@@ -42,7 +42,7 @@ class Fused(NamedTuple):
 
     Attributes:
         steps: the ops, in order.
-        outputs: the numbers of the steps whose results are wanted.
+        outputs: the steps whose results are wanted, numbered from 0.
         occasional: whether the fused op may never occur again: then, except in the mode "wait", the CPU compiles it
             only after several calls, and a CUDA device in the background.
     """
