@@ -14,7 +14,7 @@ class Along(NamedTuple):
         source, target: the input's and the output's size in this dimension.
         align_corners: whether the centres of the first and last elements stay in place, not their outer edges.
         scale: the input elements per output element if the caller's scale factor is to be used as it is, else 0.
-        antialias: whether the filter is widened where the output is smaller, so that each input element counts.
+        antialias: whether the filter is widened where the output is smaller.
     """
 
     filter: str
