@@ -16,7 +16,7 @@ from .parameter import new_parameter
 
 
 class _Activation(FunctionLayer):
-    """The base of layers that apply an activation function to each element.
+    """The base of layers of activation functions.
 
     Shape: input (*), output (*), the same shape.
 
