@@ -144,6 +144,13 @@ def test_in_place(function: Any) -> None:
 
 
 @pytest.mark.parametrize("function", IN_PLACE)
+@pytest.mark.parametrize("inplace", [False, True])
+def test_only_tensors_are_taken(function: Any, inplace: bool) -> None:
+    with pytest.raises(TypeError, match="expected tensors, got list"):
+        function([1.0], inplace=inplace)
+
+
+@pytest.mark.parametrize("function", IN_PLACE)
 def test_in_place_is_recorded(function: Any) -> None:
     (array,) = arrays_for(2, (3, 4))
     leaves = [flow.tensor(array, requires_grad=True) for _ in range(2)]

@@ -210,6 +210,28 @@ async def test_a_task_that_begins_while_values_are_skipped_fills_tensors_after_t
     assert await task == ([0, 0], [1, 1])
 
 
+async def test_a_task_of_an_inner_block_that_skips_values_skips_them_until_the_end_of_the_outer_block() -> None:
+    ended = asyncio.Event()
+
+    async def fill() -> flow.Tensor:
+        await ended.wait()
+        return nn.init.ones_(flow.zeros(2))
+
+    with nn.init.skipped():
+        with nn.init.skipped():
+            task = asyncio.create_task(fill())
+            await asyncio.sleep(0)
+        ended.set()
+        assert (await (await task)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "function", [init.xavier_uniform_, init.xavier_normal_, init.kaiming_uniform_, init.kaiming_normal_]
+)
+def test_a_weight_without_elements(function: Any) -> None:
+    assert filled(function, 0, 0).shape == (0, 0)
+
+
 def test_a_layer_can_be_made_without_initial_values() -> None:
     state = flow.get_rng_state().tolist()
     layer = nn.utils.skip_init(nn.Linear, 3, 2, dtype=flow.float64)

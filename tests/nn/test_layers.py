@@ -437,6 +437,8 @@ def test_an_embedding_with_a_table_that_is_given() -> None:
     assert layer.weight.sum().item() == 0  # which shares its memory
     with pytest.raises(ValueError, match=r"Embedding: a table of shape \[4, 3\] is not one of 5 vectors of length 3"):
         nn.Embedding(5, 3, _weight=table)
+    with pytest.raises(TypeError, match="expected tensors, got list"):
+        nn.Embedding(1, 1, _weight=[[1.0]])  # type: ignore[arg-type]
     state = flow.get_rng_state().tolist()
     assert nn.Embedding.from_pretrained(table, padding_idx=1).padding_idx == 1
     assert flow.get_rng_state().tolist() == state

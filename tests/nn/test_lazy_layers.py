@@ -240,3 +240,10 @@ def test_a_lazy_module_of_the_users_own() -> None:
     assert type(scale) is Scale
     with pytest.raises(RuntimeError, match="without a shape"):
         Scale(forgets=True)(flow.ones(2))
+
+
+def test_a_linear_layer_of_an_input_without_features_or_dimensions() -> None:
+    layer = nn.LazyLinear(300)
+    assert layer(flow.ones(2, 0)).tolist() == [[0.0] * 300] * 2
+    with pytest.raises(ValueError, match="at least 1 dimension"):
+        nn.LazyLinear(3)(flow.tensor(1.0))

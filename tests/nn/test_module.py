@@ -435,6 +435,8 @@ def test_casting() -> None:
         net.to(flow.int64)
     with pytest.raises(RuntimeError, match="require gradients"):
         net.type(flow.int32)
+    with pytest.raises(TypeError, match="type: dtype must be a vmflow dtype"):
+        net.type("float64")  # type: ignore[arg-type]
     net.requires_grad_(False).type(flow.int32)
     assert weight.dtype is flow.int32
     with pytest.raises(flow.DeviceUnavailable):

@@ -210,24 +210,24 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """Each element limited to [min_val, max_val]; `inplace` writes into the input.
+    """Each element limited to [min_val, max_val], in the input's dtype; `inplace` writes into the input.
 
     Raises:
         TypeError: for anything else than a tensor of real numbers.
+        ValueError: if `min_val` is above `max_val`.
 
     Example:
         >>> flow.nn.functional.hardtanh(flow.tensor([-2.0, 0.5, 3.0]))
         tensor([-1.0000,  0.5000,  1.0000])
     """
-    _check_tensors("hardtanh", input)
     return _applied(_activation.hardtanh, input, inplace, min_val, max_val)
 
 
 def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
     """Return `input`; within a graph, ops on the result run after `depend` is computed, even if no op uses `depend`.
 
-    Under OneFlow's name.  Outside of graphs the result is `input` itself; in a graph it is a copy of `input`, and no
-    gradient flows into `depend`.
+    Under OneFlow's name.  Outside of graphs, or if `depend` is empty, the result is `input` itself; else it is a copy
+    of `input`, and no gradient flows into `depend`.
 
     Args:
         input: a tensor of any shape.
@@ -273,6 +273,7 @@ def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Ten
 
 def _applied(function: Callable[..., Tensor], input: Tensor, inplace: bool, *parameters: float) -> Tensor:
     """Return ``function(input, *parameters)``; if `inplace`, write the result into `input`, and return `input`."""
+    _check_tensors(function.__name__, input)
     if not inplace:
         return function(input, *parameters)
     # If a gradient is needed, `function` may keep its operand: it gets a copy of the values that `input` is to lose.
@@ -291,9 +292,9 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, o
         out: a tensor to write the result into.
 
     Raises:
-        TypeError: for a dtype that is not floating-point or complex, or an `out` that is no tensor.
+        TypeError: if `input` is no floating-point or complex tensor, or `out` no tensor.
         IndexError: if there is no dimension `dim`.
-        RuntimeError: if the result does not fit `out`.
+        RuntimeError: if the result does not fit `out`; for an `out`, if autograd would record the division.
 
     Example:
         >>> flow.nn.functional.normalize(flow.tensor([[3.0, 4.0], [0.0, 2.0]]))
@@ -310,7 +311,7 @@ def normalized(input: Tensor, p: float, dim: int, eps: float) -> Tensor:
     """`normalize` without `out`, in a function of its own, because autocast treats this function as one op.
 
     Raises:
-        TypeError: for a dtype that is not floating-point or complex.
+        TypeError: if `input` is no floating-point or complex tensor.
         IndexError: if there is no dimension `dim`.
 
     Example:
@@ -330,7 +331,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         dtype: the dtype to cast `input` to first.
 
     Raises:
-        TypeError: for anything else than a tensor, or if `dtype`, by default the tensor's dtype, is not floating-point.
+        TypeError: if `input` is no tensor, `dim` no integer, or `dtype` (by default the input's) not floating-point.
         IndexError: if there is no dimension `dim`.
 
     Example:
@@ -345,7 +346,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     """``log(softmax(input, dim))``, accurate also where the softmax is tiny; arguments as for `softmax`.
 
     Raises:
-        TypeError: for anything else than a tensor, or if `dtype`, by default the tensor's dtype, is not floating-point.
+        TypeError: if `input` is no tensor, `dim` no integer, or `dtype` (by default the input's) not floating-point.
         IndexError: if there is no dimension `dim`.
 
     Example:

@@ -23,8 +23,8 @@ class HookOfAll(NamedTuple):
     Attributes:
         place: when the hook is called: "before" or "after" `forward`, on the gradients of the module's "results" or
             "arguments", or when a module registers a "parameter", "buffer" or "module".
-        function: the user's function, called with the same arguments as a module's own hook of this place.
-        with_kwargs, always_call: as for `Module.register_forward_hook`.
+        function: the user's function.
+        with_kwargs, always_call: of a hook before or after `forward`, as for `Module.register_forward_hook`.
     """
 
     place: str
@@ -53,7 +53,7 @@ def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> Handle:
     """Call ``hook(module, args)`` before the forward of every module; see `Module.register_forward_pre_hook`.
 
-    Global hooks are called before a module's own hooks.  They slow down all modules, and are meant for debugging.
+    Global hooks are called before a module's own hooks.  Global hooks slow down all modules; they are for debugging.
     """
     return Handle(OF_ALL, HookOfAll("before", hook))
 
@@ -63,9 +63,11 @@ def register_module_forward_hook(
 ) -> Handle:
     """Call ``hook(module, args, result)`` after the forward of every module; see `Module.register_forward_hook`.
 
-    shapes = {}
-    with nn.modules.module.register_module_forward_hook(lambda m, args, y: shapes.update({m: y.shape})):
-        model(x)
+    Here the hook is removed at the end of the block:
+
+        shapes = {}
+        with nn.modules.module.register_module_forward_hook(lambda m, args, y: shapes.update({m: y.shape})):
+            model(x)
     """
     return Handle(OF_ALL, HookOfAll("after", hook, with_kwargs, always_call))
 
@@ -198,9 +200,9 @@ def _despite(
 class BackwardWatch:
     """Calls the backward hooks for one call of a module.
 
-    It applies an identity function to the module's positional arguments and another to its results; in the backward
-    pass the gradients reach these functions, which call the hooks.  As in PyTorch, no gradients reach the hooks through
-    tensors within lists, dicts or nested tuples.
+    One identity function is applied to the positional arguments that require gradients, another to such results; in
+    the backward pass the gradients reach these functions, which call the hooks.  As in PyTorch, no gradients reach the
+    hooks through tensors within lists, dicts or nested tuples.
 
     Args:
         module: the module, an argument of the hooks.
@@ -221,7 +223,7 @@ class BackwardWatch:
         self._result_positions: list[int] = []
 
     def before(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return `args`, with tensors that require gradients passed through an identity whose backward calls hooks."""
+        """Return `args`; tensors that require gradients have passed through an identity whose backward calls hooks."""
         self._arguments = len(args)
         self._positions = _with_gradients(args)
         return _watched(args, self._positions, self._reached_inputs)

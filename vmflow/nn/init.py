@@ -66,9 +66,10 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
     """Return fan_in and fan_out of a weight of shape (outputs, inputs, *kernel).
 
-    Fan_in is the number of inputs that an output depends on; fan_out, the number of outputs that an input affects.
+    Fan_in is ``inputs * prod(kernel)``; fan_out is ``outputs * prod(kernel)``.
 
     Raises:
+        TypeError: if `tensor` is no tensor.
         ValueError: if the weight has fewer than two dimensions.
 
     Example:
@@ -87,10 +88,12 @@ class _Block:
 
     Attributes:
         is_open: whether the block has not ended; tasks that began within it may go on with a copy of its context.
+        outer: the block around this block, or None.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outer: _Block | None) -> None:
         self.is_open = True
+        self.outer = outer
 
 
 _block: ContextVar[_Block | None] = ContextVar("block", default=None)
@@ -107,13 +110,13 @@ def skipped() -> Iterator[None]:
         ...     flow.nn.init.ones_(flow.zeros(2))
         tensor([0., 0.])
     """
-    before, block = _block.get(), _Block()
+    block = _Block(_block.get())
     _block.set(block)
     try:
         yield
     finally:
         block.is_open = False
-        _block.set(before)
+        _block.set(block.outer)
 
 
 def _filling(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
@@ -124,8 +127,10 @@ def _filling(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tenso
         target: Any = kwargs["tensor"] if "tensor" in kwargs else args[0] if args else None
         _check_tensors(function.__name__, target)
         block = _block.get()
-        if block is not None and block.is_open:
-            return target  # type: ignore[no-any-return]
+        while block is not None:
+            if block.is_open:
+                return target  # type: ignore[no-any-return]
+            block = block.outer
         with no_grad():
             return function(*args, **kwargs)
 
@@ -134,11 +139,11 @@ def _filling(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tenso
 
 @_filling
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Fill a tensor of any shape from the uniform distribution over [a, b).
+    """Fill a tensor of any shape from the uniform distribution over [a, b), both parts of complex elements alike.
 
     Raises:
-        TypeError: for a dtype that is not floating-point or complex.
-        ValueError: if `a` is above `b`.
+        TypeError: for anything else than a floating-point or complex tensor.
+        ValueError: if `a` is above `b`, or the dtype does not hold the limits or their difference.
 
     Example:
         >>> weight = flow.nn.init.uniform_(flow.empty(3, 5), 1.0, 2.0)
@@ -153,7 +158,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Gene
     """Fill a tensor of any shape from the normal distribution.
 
     Raises:
-        TypeError: for a dtype that is not floating-point or complex.
+        TypeError: for anything else than a floating-point or complex tensor.
         ValueError: if `std` is negative.
 
     Example:
@@ -165,10 +170,11 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Gene
 
 @_filling
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """Fill a tensor of any shape with one number.
+    """Fill a tensor of any shape with one number, also given as a 0-d tensor.
 
     Raises:
-        TypeError: if `val` is neither a number nor a tensor.
+        TypeError: if `val` is neither a number nor a tensor, or is complex and `tensor` real.
+        ValueError: if the dtype does not hold `val`, or `val` is a tensor with dimensions.
 
     Example:
         >>> flow.nn.init.constant_(flow.empty(2), 3.0)
@@ -178,7 +184,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Fill a tensor of any shape with ones.  Raises no errors of its own.
+    """Fill a tensor of any shape and dtype with ones.
 
     Example:
         >>> flow.nn.init.ones_(flow.empty(2))
@@ -188,7 +194,7 @@ def ones_(tensor: Tensor) -> Tensor:
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Fill a tensor of any shape with zeros.  Raises no errors of its own.
+    """Fill a tensor of any shape and dtype with zeros.
 
     Example:
         >>> flow.nn.init.zeros_(flow.empty(2))
@@ -223,7 +229,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         groups: the convolution's number of groups; each group copies its own channels.
 
     Raises:
-        ValueError: for another number of dimensions, or outputs that the groups do not divide.
+        ValueError: for another number of dimensions, or if `groups` is not positive or does not divide the outputs.
 
     Example:
         >>> flow.nn.init.dirac_(flow.empty(1, 2, 3))
@@ -257,7 +263,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
     Raises:
         ValueError: if the tensor is no matrix, `sparsity` is outside [0, 1], or `std` is negative.
-        TypeError: for a dtype that is not floating-point or complex.
+        TypeError: for anything else than a floating-point or complex tensor.
 
     Example:
         >>> (flow.nn.init.sparse_(flow.empty(4, 2), sparsity=0.5) == 0).sum(0)
@@ -276,16 +282,18 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill a weight uniformly, with variance ``gain**2 * 2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010).
 
+    Both parts of a complex element have this variance.
+
     Raises:
-        ValueError: if the tensor has fewer than two dimensions.
-        TypeError: for a dtype that is not floating-point or complex.
+        ValueError: if the tensor has fewer than two dimensions, or `gain` is negative.
+        TypeError: for anything else than a floating-point or complex tensor.
 
     Example:
         >>> weight = flow.nn.init.xavier_uniform_(flow.empty(3, 3))
         >>> bool((weight.abs() <= 1).all())
         True
     """
-    bound = gain * math.sqrt(6.0 / sum(fan_in_and_out(tensor)))
+    bound = gain * math.sqrt(6.0 / max(sum(fan_in_and_out(tensor)), 1))
     return uniform_(tensor, -bound, bound, generator)
 
 
@@ -293,15 +301,15 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
     """Fill a weight normally, with variance ``gain**2 * 2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010).
 
     Raises:
-        ValueError: if the tensor has fewer than two dimensions.
-        TypeError: for a dtype that is not floating-point or complex.
+        ValueError: if the tensor has fewer than two dimensions, or `gain` is negative.
+        TypeError: for anything else than a floating-point or complex tensor.
 
     Example:
         >>> flow.nn.init.xavier_normal_(flow.empty(2, 3), gain=0.0).abs()
         tensor([[0., 0., 0.],
                 [0., 0., 0.]])
     """
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fan_in_and_out(tensor))), generator)
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / max(sum(fan_in_and_out(tensor)), 1)), generator)
 
 
 def kaiming_uniform_(
@@ -313,6 +321,8 @@ def kaiming_uniform_(
 ) -> Tensor:
     """Fill a weight uniformly, with variance ``gain**2 / fan`` (He and others, 2015).
 
+    Both parts of a complex element have this variance.
+
     Args:
         tensor: a weight of shape (outputs, inputs, *kernel).
         a: the slope of leaky_relu.
@@ -322,8 +332,8 @@ def kaiming_uniform_(
         generator: the generator of random numbers.
 
     Raises:
-        ValueError: for fewer than two dimensions, another mode or nonlinearity.
-        TypeError: for a dtype that is not floating-point or complex.
+        ValueError: for fewer than two dimensions, another mode or nonlinearity, or a slope that is no number.
+        TypeError: for anything else than a floating-point or complex tensor.
 
     Example:
         >>> weight = flow.nn.init.kaiming_uniform_(flow.empty(4, 6))
@@ -344,8 +354,8 @@ def kaiming_normal_(
     """Fill a weight normally, with variance ``gain**2 / fan``; see `kaiming_uniform_`.
 
     Raises:
-        ValueError: for fewer than two dimensions, another mode or nonlinearity.
-        TypeError: for a dtype that is not floating-point or complex.
+        ValueError: for fewer than two dimensions, another mode or nonlinearity, or a slope that is no number.
+        TypeError: for anything else than a floating-point or complex tensor.
 
     Example:
         >>> flow.nn.init.kaiming_normal_(flow.empty(4, 6), nonlinearity="relu").shape
@@ -378,7 +388,7 @@ def trunc_normal_(
     """Fill a tensor of any shape from the normal distribution truncated to [a, b].
 
     Raises:
-        TypeError: for a dtype that is not floating-point.
+        TypeError: for anything else than a floating-point tensor.
         ValueError: if `std` is not positive, or `a` is not below `b`.
 
     Example:
@@ -395,12 +405,12 @@ def trunc_normal_(
 
 @_filling
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """Fill a weight with orthogonal rows (or columns, if there are fewer) of length `gain` (Saxe and others, 2013).
+    """Fill a weight with orthogonal rows (or columns, if there are fewer) of length ``abs(gain)`` (Saxe et al., 2013).
 
     The dimensions behind the first are treated as one.
 
     Raises:
-        TypeError: for a dtype that is not floating-point.
+        TypeError: for anything else than a floating-point tensor.
         ValueError: if there are fewer than two dimensions.
 
     Example:
@@ -410,14 +420,14 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     """
     if tensor.ndim < 2:
         raise ValueError(f"orthogonal_: expected at least 2 dimensions, got shape {list(tensor.shape)}")
-    if tensor.numel() == 0:
-        return tensor
     return _draw_with(_ORTHOGONAL, tensor, generator, float(gain))
 
 
 def _draw_with(op: Any, tensor: Tensor, generator: Generator | None, *parameters: float) -> Tensor:
     if not tensor.is_floating_point():
         raise TypeError(f"{op.name}: expected a floating-point tensor, got {tensor.dtype.name}")
+    if tensor.numel() == 0:
+        return tensor
     return _dispatch_into(op, tensor, (), (tensor._blob.meta, *parameters), random.take(tensor.numel(), generator))
 
 

@@ -32,7 +32,7 @@ def draw_by_fan_in(weight: Tensor, bias: Tensor | None) -> None:
 
 
 def draw_evenly(module: Module, size: int) -> None:
-    """Fill all parameters of a module from the uniform distribution within +-1 / sqrt(size)."""
+    """Fill all parameters of a module uniformly within +-1 / sqrt(size), or with 0 if `size` is 0."""
     bound = 1 / math.sqrt(size) if size else 0.0
     for parameter in module.parameters():
         init.uniform_(parameter, -bound, bound)
@@ -112,7 +112,7 @@ class Bilinear(Module):
         bias: (out_features,), or None.
 
     Raises:
-        TypeError: for sizes that are no integers.
+        TypeError: for sizes that are no integers; when called with another dtype than the weight's.
         ValueError: for negative sizes, or an `in1_features` of 0; when called with shapes that do not fit.
 
     Example:
@@ -177,8 +177,8 @@ class Embedding(Module):
 
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than a tensor of integers.
-        ValueError: if there is no row `padding_idx`, for a table of another shape, or for sparse gradients.
-        IndexError: when the result is read, if an index is out of range.
+        ValueError: for negative sizes, a missing row `padding_idx`, a table of another shape, or sparse gradients.
+        IndexError: when the result is read, if an index is negative or out of range.
 
     Example:
         >>> table = flow.nn.Embedding.from_pretrained(flow.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -246,7 +246,7 @@ class Embedding(Module):
 
         Raises:
             TypeError: if the table is no tensor.
-            ValueError: if the table is no matrix, or has no row `padding_idx`.
+            ValueError: if the table is no matrix, or has no row `padding_idx`; for sparse gradients.
         """
         check_tensors("from_pretrained", embeddings)
         if embeddings.ndim != 2:
@@ -277,6 +277,7 @@ class Embedding(Module):
 
 
 def _check_table(name: str, table: Tensor, rows: int, length: int) -> None:
+    check_tensors(name, table)
     if tuple(table.shape) != (rows, length):
         raise ValueError(
             f"{name}: a table of shape {list(table.shape)} is not one of {rows} vectors of length {length}"
@@ -295,7 +296,7 @@ def _row(padding_idx: int | None, rows: int) -> int | None:
 class EmbeddingBag(Module):
     """Looks up the vectors of each bag of integers in a table, and returns their sum, mean or maximum for each bag.
 
-    Shape: input (N, L), or (L,) with offsets (N,); output (N, embedding_dim).
+    Shape: input (N, L), or (L,) with offsets (N,); output (N, embedding_dim), zeros for an empty bag.
 
     Args:
         num_embeddings: the number of rows of the table.
@@ -315,9 +316,10 @@ class EmbeddingBag(Module):
 
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than integers.
-        ValueError: for another mode, if there is no row `padding_idx`, or for sparse gradients; when called with
-            offsets for an input of two dimensions, or without offsets for one dimension.
-        IndexError: when the result is read, if an index is out of range.
+        ValueError: for negative sizes, another mode, a missing row `padding_idx`, a table of another shape, or sparse
+            gradients; when called with arguments that `functional.embedding_bag` refuses, such as offsets for an input
+            of two dimensions.
+        IndexError: when the result is read, if an index is out of range, or the offsets do not divide the input.
 
     Example:
         >>> bags = flow.nn.EmbeddingBag.from_pretrained(flow.tensor([[1.0, 2.0], [3.0, 4.0]]), mode="sum")

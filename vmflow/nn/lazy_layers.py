@@ -70,13 +70,17 @@ class LazyModuleMixin(Module):
             `initialize_parameters`, too.
 
     Raises:
+        NotImplementedError: when called, if the class defines no `initialize_parameters`.
         RuntimeError: when called, if `initialize_parameters` leaves a parameter or buffer without a shape.
     """
 
     cls_to_become: ClassVar[type[Module] | None] = None
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
-        """Give shapes and values to parameters and buffers that have none; the arguments are those of `forward`."""
+        """Give shapes and values to parameters and buffers that have none; derived classes override this method.
+
+        The arguments are those of `forward`.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no initialize_parameters()")
 
     def has_uninitialized_params(self) -> bool:
@@ -107,7 +111,8 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     Raises:
         TypeError: if `out_features` is no integer; when called with anything else than a tensor of the weight's dtype.
-        ValueError: if `out_features` is negative; when called with another number of features than the first time.
+        ValueError: if `out_features` is negative; when called with another number of features than the first time, or
+            with a tensor without dimensions.
 
     Example:
         >>> layer = flow.nn.LazyLinear(4)
@@ -130,13 +135,15 @@ class LazyLinear(LazyModuleMixin, Linear):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw new initial values of the parameters, if all have shapes and `in_features` is known, else do nothing."""
-        if not self.has_uninitialized_params() and self.in_features:
+        """Draw new initial values of the parameters, if all have shapes, else do nothing."""
+        if not self.has_uninitialized_params():
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Set `in_features` by a loaded weight, or the input's last dimension; draw the parameters without shapes."""
         check_tensors(type(self).__name__, input)
+        if input.ndim == 0:
+            raise ValueError(f"{type(self).__name__}: expected an input of at least 1 dimension, got shape []")
         self.in_features = (input if is_lazy(self.weight) else self.weight).shape[-1]
         _initialize(self, {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)})
 
@@ -211,10 +218,10 @@ class _LazyForward(_LazyConvXdMixin, Convolution):
             `Conv2d`.
 
     Raises:
-        TypeError: for sizes that are no integers; when called with anything else than a tensor.
+        TypeError: for sizes that are no integers; when called with anything else than a tensor of the weight's dtype.
         ValueError: for sizes out of range, output channels that `groups` does not divide, another padding mode, or the
-            padding "same" with a stride above 1; when called with another number of dimensions, or channels that
-            `groups` does not divide.
+            padding "same" with a stride above 1; when called with another number of dimensions, channels that `groups`
+            does not divide, or a padded input smaller than the kernel.
     """
 
     def __init__(
@@ -291,7 +298,7 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
             as for `ConvTranspose2d`.
 
     Raises:
-        TypeError: for sizes that are no integers; when called with anything else than a tensor.
+        TypeError: for sizes that are no integers; when called with anything else than a tensor of the weight's dtype.
         ValueError: for sizes out of range, output channels that `groups` does not divide, or another padding mode; when
             called with another number of dimensions, or channels that `groups` does not divide.
     """

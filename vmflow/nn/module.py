@@ -1,7 +1,7 @@
 """`Module`: parameters, buffers and submodules under names, and operations on all of them together.
 
-This file is longer than most because the class has all methods that PyTorch's users know by name; `state` loads state
-dicts, and `hooks` calls modules with hooks.
+This file is longer than most because the class has the methods that PyTorch's users know by name; the module `state`
+loads state dicts, and the module `hooks` calls modules with hooks.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Module:
     _load_state_dict_post_hooks: dict[int, Callable[..., Any]]
 
     def __init__(self) -> None:
-        # Written to __dict__ directly, because `Module.__setattr__` needs these attributes already.
+        # Written to __dict__ directly, because `Module.__setattr__` is slow.
         self.__dict__.update(
             training=True,
             _parameters=Registry(),
@@ -122,9 +122,9 @@ class Module:
         """Call ``hook(module, args)`` before `forward`; a result that is not None replaces the positional arguments.
 
         Args:
-            hook: the function to call.
+            hook: the function to call; a result that is no tuple becomes the only positional argument.
             prepend: call this hook before earlier hooks instead of after them.
-            with_kwargs: call ``hook(module, args, kwargs)``, which may return new ``(args, kwargs)``.
+            with_kwargs: call ``hook(module, args, kwargs)``, which must return None or new ``(args, kwargs)``.
         """
         handle = hooks.registered(self._forward_pre_hooks, hook, prepend)
         if with_kwargs:
@@ -166,10 +166,10 @@ class Module:
     def register_full_backward_hook(self, hook: Callable[[Any, Any, Any], Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_input, grad_output)`` when the gradients of a call's arguments are known.
 
-        Both are tuples, of the positional arguments and the results, with None where there is no gradient, also for a
-        list or dict of tensors.  A result of the hook that is not None replaces ``grad_input``.  The hook is not called
-        if no gradient reaches the results; nor if some arguments require gradients, but none reaches them; nor, with a
-        warning, if the results are neither a tensor nor a tuple.
+        Both are tuples of gradients, of the positional arguments and of the results, with None where there is none,
+        also for a list or dict of tensors.  A result of the hook that is not None replaces ``grad_input``.  The hook is
+        not called if no gradient reaches the results; nor if some arguments require gradients, but none reaches them;
+        nor, with a warning, if the results are neither a tensor nor a tuple.
         """
         return hooks.registered(self._backward_hooks, hook, prepend)
 
@@ -233,7 +233,7 @@ class Module:
         own["_non_persistent_buffers_set"].discard(name)
 
     def _replace(self, registry: str, name: str, value: Any) -> None:
-        """Assign to a registered name a value other than a new parameter or module: None, or a tensor for a buffer.
+        """Assign None to the name of a member in `registry`, or a tensor to that of a buffer.
 
         Raises TypeError for other values.
         """
@@ -361,7 +361,7 @@ class Module:
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """Iterate over this module, named `prefix`, and all modules below it, with dotted names that begin with it.
+        """Iterate over this module, named `prefix`, and all modules below, whose dotted names begin with `prefix`.
 
         Each module comes once, and is added to `memo`, unless `remove_duplicate` is False.  Modules in `memo` are left
         out, and not searched for modules below them.
@@ -453,7 +453,7 @@ class Module:
         """Replace the submodule under a dotted name or, unless `strict`, add a submodule under a new name.
 
         Raises:
-            ValueError: for an empty name.
+            ValueError: if the part of the name behind the last dot is empty.
             AttributeError: if the parent module does not exist, the name is that of another attribute, or with `strict`
                 if there is no submodule to replace.
             TypeError: if `module` is no `Module`.
@@ -506,8 +506,8 @@ class Module:
         Args:
             destination: a dict to fill and return instead of a new one.
             prefix: a string to put before every name.
-            keep_vars: include the parameters and buffers themselves; else detached tensors that share their memory, in
-                place of all that have a shape.
+            keep_vars: include the parameters and buffers themselves; else detached tensors that share their memory,
+                except for those without a shape yet.
         """
         entries: dict[str, Any] = {} if destination is None else destination
         for hook in list(self._state_dict_pre_hooks.values()):
@@ -534,11 +534,11 @@ class Module:
         return type(self).get_extra_state is not Module.get_extra_state
 
     def get_extra_state(self) -> Any:
-        """Return state for ``_extra_state`` in the state dict; raises unless overridden, as does `set_extra_state`."""
+        """Return state for ``_extra_state`` in the state dict; raises NotImplementedError unless overridden."""
         raise NotImplementedError(f"{type(self).__name__} has no extra state; define get_extra_state()")
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore extra state: `state` is a result of `get_extra_state`."""
+        """Restore a result of `get_extra_state`; raises NotImplementedError unless overridden."""
         raise NotImplementedError(f"{type(self).__name__} takes no extra state; define set_extra_state(state)")
 
     def register_state_dict_pre_hook(self, hook: Callable[[Any, str, bool], object]) -> Handle:
@@ -553,9 +553,9 @@ class Module:
         return Handle(self._state_dict_hooks, state.Returnless(hook))
 
     def _register_state_dict_hook(self, hook: Callable[[Any, Any, str, Any], Any]) -> Handle:
-        """As `register_state_dict_post_hook`, but a result other than None replaces that of this module's `state_dict`.
+        """As `register_state_dict_post_hook`, but a result other than None becomes the result of `state_dict`.
 
-        It exists for libraries that call PyTorch's method of this name.
+        The `state_dict` of a module above ignores that result.  For libraries that call PyTorch's method of this name.
         """
         return Handle(self._state_dict_hooks, hook)
 
@@ -576,10 +576,10 @@ class Module:
         return Handle(self._load_state_dict_pre_hooks, hook if with_module else state.Moduleless(hook))
 
     def register_load_state_dict_post_hook(self, hook: Callable[[Any, state.IncompatibleKeys], object]) -> Handle:
-        """Call ``hook(module, incompatible_keys)`` after loading; the hook may remove names from its two lists.
+        """Call ``hook(module, incompatible_keys)`` after loading; the hook may remove names from ``incompatible_keys``.
 
         With such a hook, `load_state_dict` raises a strict error for missing and unexpected names only after all other
-        entries have been loaded, and only if the names are still in the lists.
+        entries have been loaded, and only if names are left.
         """
         return Handle(self._load_state_dict_post_hooks, hook)
 
@@ -589,18 +589,18 @@ class Module:
         """Copy values from a dict such as `state_dict` returns, after comparing all names and shapes.
 
         Args:
-            state_dict: tensors, or arrays of numpy, under dotted names.
+            state_dict: tensors or arrays of numpy, and extra state, under dotted names.
             strict: whether missing and unexpected names are an error.
-            assign: replace the module's tensors by the given tensors (copies of arrays), or by parameters that share
-                their memory, with their dtypes, instead of copying.  Make the optimizer afterwards: an optimizer made
-                before would update the old tensors.
+            assign: replace the module's tensors instead of copying: by the given tensors (copies of arrays), or by
+                parameters and `Buffer` objects that share their memory.  Make the optimizer afterwards: an optimizer
+                made before would update the old tensors.
 
         Returns:
             The module's names that the dict lacks, ``missing_keys``, and names that the module lacks,
             ``unexpected_keys``.
 
         Raises:
-            RuntimeError: for missing or unexpected names (if `strict`), and values that do not fit; lists them all.
+            RuntimeError: for missing or unexpected names (if `strict`), and values that do not fit.
             TypeError: if `state_dict` is no mapping.
         """
         return state.load(self, state_dict, strict, assign)
@@ -608,7 +608,7 @@ class Module:
     # Changing all members
 
     def train(self, mode: bool = True) -> Self:
-        """Set `training` of this module and all modules below it to `mode`, which must be a bool."""
+        """Set `training` of this module and all modules below it to `mode`; raises ValueError if `mode` is no bool."""
         if not isinstance(mode, bool):
             raise ValueError(f"train: the mode must be True or False, not {mode!r}")
         self.training = mode
@@ -621,7 +621,12 @@ class Module:
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Set `requires_grad`, which must be a bool, of all parameters of this module and the modules below it."""
+        """Set `requires_grad` of all parameters of this module and the modules below it.
+
+        Raises:
+            TypeError: if `requires_grad` is no bool.
+            RuntimeError: if it is True, and a parameter neither floating-point nor complex.
+        """
         if requires_grad is not True and requires_grad is not False:
             raise TypeError(f"requires_grad_: requires_grad must be True or False, not {requires_grad!r}")
         for parameter in self.parameters():
@@ -662,14 +667,16 @@ class Module:
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move parameters and buffers to a device, and cast floating-point and complex ones to a dtype.
+        """Move parameters, gradients and buffers to a device, and cast floating-point and complex ones to a dtype.
 
         ``to(device)``, ``to(dtype)``, ``to(device, dtype)``, ``to(tensor)``; the module is changed and returned.
         ``to(memory_format=vmflow.channels_last)`` changes the memory layout of parameters and buffers with the format's
         number of dimensions.
 
         Raises:
-            TypeError: for a dtype that is neither floating-point nor complex.
+            TypeError: for a dtype that is neither floating-point nor complex, or arguments of other types.
+            ValueError: for an unknown device.
+            DeviceUnavailable: for a device that cannot be used.
         """
         dtype, device, _, format = parse_to(args, kwargs)
         if dtype is not None and dtype.category < dtypes.FLOATING:
@@ -700,8 +707,10 @@ class Module:
         """Cast all parameters and buffers to a dtype.
 
         Raises:
+            TypeError: if `dst_type` is no dtype.
             RuntimeError: for a dtype that has no gradients, if a parameter requires a gradient.
         """
+        dtypes.checked("type", dst_type)
         if dst_type.category < dtypes.FLOATING and any([parameter.requires_grad for parameter in self.parameters()]):
             raise RuntimeError(
                 f"type: parameters that require gradients cannot be {dst_type.name}; call requires_grad_(False) first"

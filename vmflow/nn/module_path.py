@@ -1,4 +1,4 @@
-"""`ModulePath`: the modules whose `forward` is running, for the texts of errors."""
+"""`ModulePath`: the modules whose `forward` is running, for errors, profiles and graphs."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def html_of(module: Module) -> str:
 
 
 def _branch(module: Module, name: str) -> Tree:
-    """Return a module's tree: its name, settings, numbers of elements and frozen parameters, and submodules' trees."""
+    """Return a module's tree: the name, the settings, the number of parameters, and the trees of submodules."""
     parameters = list(module.parameters())
     count = f"{sum([0 if is_lazy(parameter) else parameter.numel() for parameter in parameters]):,} parameters"
     frozen = len([parameter for parameter in parameters if not parameter.requires_grad])
