@@ -54,12 +54,12 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy):
     Args:
         weight: (C,), the weight of each class.
         size_average, reduce: older arguments for the reduction, which warn.
-        ignore_index: a class index; targets with this index add nothing to the loss, nor to the count of a mean.
-        reduction: "mean", "sum" or "none".
+        ignore_index: a class index; targets with this index add nothing to the loss, nor to the divisor of a mean.
+        reduction: "mean" (for class indices: divided by the sum of the targets' weights), "sum" or "none".
         label_smoothing: the fraction of each target's probability that is spread evenly over all classes.
 
     Raises:
-        TypeError: when called with integers as logits.
+        TypeError: when called with anything else than tensors, integers as logits, or bools as class indices.
         ValueError: when called, for shapes that do not fit, another reduction, or a smoothing outside [0, 1].
         IndexError: when the result is read, for a class index out of range.
 
@@ -96,11 +96,11 @@ class NLLLoss(_Loss, function=F.nll_loss):
     Args:
         weight: (C,), the weight of each class.
         size_average, reduce: older arguments for the reduction, which warn.
-        ignore_index: a class index; targets with this index add nothing to the loss, nor to the count of a mean.
-        reduction: "mean", "sum" or "none".
+        ignore_index: a class index; targets with this index add nothing to the loss, nor to the divisor of a mean.
+        reduction: "mean" (divided by the sum of the targets' weights), "sum" or "none".
 
     Raises:
-        TypeError: when called with class indices that are no integers.
+        TypeError: when called with anything else than tensors, integers as input, or other numbers as class indices.
         ValueError: when called, for shapes that do not fit, or another reduction.
         IndexError: when the result is read, for a class index out of range.
 
@@ -133,9 +133,7 @@ class NLLLoss2d(NLLLoss):
         weight, size_average, ignore_index, reduce, reduction: as for `NLLLoss`.
 
     Raises:
-        TypeError: when called with class indices that are no integers.
-        ValueError: when called, for shapes that do not fit, or another reduction.
-        IndexError: when the result is read, for a class index out of range.
+        TypeError, ValueError, IndexError: as `NLLLoss`.
 
     Example:
         >>> issubclass(flow.nn.NLLLoss2d, flow.nn.NLLLoss)
@@ -224,7 +222,7 @@ class HuberLoss(_Loss, function=F.huber_loss):
 
 
 class BCELoss(_Loss, function=F.binary_cross_entropy):
-    """Binary cross entropy of probabilities and targets, both within [0, 1].
+    """Binary cross entropy of probabilities and targets, both within [0, 1]; logarithms below -100 count as -100.
 
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
@@ -236,7 +234,7 @@ class BCELoss(_Loss, function=F.binary_cross_entropy):
     Raises:
         TypeError: when called with anything else than floating-point tensors of one dtype.
         ValueError: when called, for shapes that differ, or another reduction.
-        RuntimeError: when the result is read, for a probability outside [0, 1].
+        RuntimeError: when the result is read, for a probability that is outside [0, 1] or nan.
 
     Example:
         >>> flow.nn.BCELoss()(flow.tensor([0.5, 1.0]), flow.tensor([1.0, 1.0]))
@@ -387,8 +385,8 @@ class CTCLoss(_Loss, function=F.ctc_loss):
 
     Called with log-probabilities, targets, and the lengths of both; see `functional.ctc_loss`.
 
-    Shape: log-probabilities (T, N, C) or (T, C), targets (N, S) or joined in one vector, lengths (N,); output a scalar,
-    or (N,) with the reduction "none".
+    Shape: log-probabilities (T, N, C) or (T, C), targets (N, S) or joined in one vector, lengths (N,) or scalars;
+    output a scalar, or the lengths' shape with the reduction "none".
 
     Args:
         blank: the class of the blank, which stands for no label.
@@ -396,7 +394,7 @@ class CTCLoss(_Loss, function=F.ctc_loss):
         zero_infinity: whether to set infinite losses, of targets too long for their input, to 0.
 
     Raises:
-        TypeError: when called with targets that are no integers.
+        TypeError: when called with targets that are no integers, or log-probabilities that are not floating-point.
         ValueError: when called, for shapes that do not fit, a blank that is no class, or another reduction; when the
             result is read, for lengths out of range.
         IndexError: when the result is read, for a class index out of range.

@@ -178,13 +178,13 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
     Args:
         p: the exponent, 1 or 2.
         margin: the margin by which the right score should exceed the others.
-        weight: (C,), the weight of each right class.
+        weight: (C,), the factors of the losses of targets of each class.
         size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
         ValueError: for another `p`; when called, for shapes that do not fit, or another reduction.
-        TypeError: when called with integers as scores, or class indices that are no integers.
+        TypeError: when called with anything else than tensors, integers as scores, or other numbers as class indices.
         IndexError: when the result is read, for a class index out of range.
 
     Example:
@@ -209,13 +209,13 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
 
 
 class MultiLabelMarginLoss(_PlainLoss, function=F.multilabel_margin_loss):
-    """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of classes.
+    """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, divided by C.
 
     Shape: input (N, C) or (C,), target the same: the indices of the right classes, then only -1; output a scalar, or
     (N,) with the reduction "none".
 
     Raises:
-        TypeError: when called with integers as scores, or class indices that are no integers.
+        TypeError: when called with anything else than tensors, integers as scores, or other numbers as class indices.
         ValueError: when called, for shapes that differ, or another reduction.
         IndexError: when the result is read, for an index of C or more before the first negative one.
 
@@ -236,7 +236,7 @@ class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
         reduction: "mean", "sum" or "none".
 
     Raises:
-        TypeError: when called with anything else than tensors, or integers as logits.
+        TypeError: when called with anything else than tensors, integers as logits, or bools as target.
         ValueError: when called, for shapes that differ, or another reduction.
 
     Example:
@@ -269,7 +269,7 @@ class CombinedMarginLoss(_Loss, function=F.combined_margin):
         m3: the number subtracted from the cosine (Wang et al., 2018).
 
     Raises:
-        TypeError: when called with integers as cosines, or class indices that are no integers.
+        TypeError: when called with anything else than tensors, integers as cosines, or other numbers as class indices.
         ValueError: when called, for shapes that do not fit.
         IndexError: when the result is read, for a class index out of range.
 

@@ -209,8 +209,8 @@ class SyncBatchNorm(_BatchNorm):
 
     Raises:
         TypeError: for a size that is no integer; when called with anything else than a floating-point tensor.
-        ValueError: for a process group; when called with inputs that `BatchNorm2d` rejects, but for the number of
-            dimensions, or in training with a local tensor where there are several ranks.
+        ValueError: for a process group or a negative size; when called with inputs that `BatchNorm2d` rejects, but for
+            the number of dimensions, or in training with a local tensor where there are several ranks.
 
     Example:
         >>> model = flow.nn.Sequential(flow.nn.Linear(2, 3), flow.nn.BatchNorm1d(3))
@@ -259,7 +259,7 @@ class SyncBatchNorm(_BatchNorm):
             process_group: must be None.
 
         Raises:
-            ValueError: for a process group, or a lazy batch norm that has not seen an input; the module is unchanged.
+            ValueError: for a process group, or a lazy batch norm with members without a shape; the module is unchanged.
         """
         _check_process_group(process_group)
         for path, norm in module.named_modules():
@@ -325,9 +325,10 @@ class _InstanceNorm(_ChannelNorm):
         num_batches_tracked: an int64 scalar that stays 0, as in PyTorch, or None.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
-        ValueError: when called with another number of dimensions or channels, or with images of one element where their
-            own mean and variance are used.
+        TypeError: for a size of parameters or buffers that is no integer; when called with anything else than a
+            floating-point tensor.
+        ValueError: for a negative size of parameters or buffers; when called with another number of dimensions or
+            channels, or with images of at most one element where their own mean and variance are used.
     """
 
     def __init__(
@@ -422,8 +423,8 @@ class GroupNorm(_AffineNorm):
 
     Raises:
         TypeError: for a `num_groups` that is no integer; when called with anything else than a floating-point tensor.
-        ValueError: if the groups do not divide the channels, also when called; if affine, when called with another
-            number of channels.
+        ValueError: if the groups do not divide the channels, also when called; if affine, for negative `num_channels`,
+            and when called with another number of channels.
 
     Example:
         >>> flow.nn.GroupNorm(1, 2, eps=0.0)(flow.tensor([[1.0, 3.0]])).detach()
@@ -570,7 +571,7 @@ class LocalResponseNorm(FunctionLayer, function=F.local_response_norm):
     Shape: input (N, C, *), output the same shape.
 
     Args:
-        size: the number of channels in the mean, the channel itself among them.
+        size: the number of channels in the mean, the channel itself among them; 0 stands for missing channels.
         alpha, beta, k: the constants of the divisor.
 
     Raises:

@@ -61,11 +61,11 @@ class _ConstantPad(_Pad):
     Args:
         padding: one number for all borders, or (before, behind) of the last dimension, then of the dimension before
             it, and so on.
-        value: the number to pad with.
+        value: the number to pad with; None for 0.
 
     Raises:
         ValueError: for another count of numbers; when called, if the numbers do not fit the input's shape.
-        TypeError: when called, for anything else than a tensor, a padding not an integer or a `value` not a number.
+        TypeError: when called, for anything else than a tensor, a padding that is no integer, or another `value`.
     """
 
     def __init__(self, padding: Borders, value: float) -> None:

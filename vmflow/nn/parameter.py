@@ -25,7 +25,7 @@ class Parameter(Tensor):
         requires_grad: whether the backward pass computes its gradient.
 
     Raises:
-        TypeError: if `data` is no tensor.
+        TypeError: if `data` is no tensor, or `requires_grad` no bool.
         RuntimeError: if a gradient is required of a dtype that has none.
 
     Example:
@@ -114,7 +114,7 @@ class UninitializedTensorMixin(Tensor):
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A `Parameter` of a lazy module that has no shape yet; see `LazyModuleMixin`.
 
-    It can be moved and cast, and passed to an optimizer, which updates it once `materialize` has made it a `Parameter`.
+    Its module can move and cast it.  An optimizer takes it, and updates it once `materialize` has made it a `Parameter`.
 
     Args:
         requires_grad: whether the backward pass will compute its gradient.

@@ -37,7 +37,7 @@ class IncompatibleKeys(NamedTuple):
 
 @attrs.frozen
 class Returnless:
-    """Wraps a hook after `state_dict`, and raises RuntimeError if the hook does not return None.  Can be pickled if the hook can."""
+    """Wraps a hook after `state_dict`; raises RuntimeError if the hook does not return None."""
 
     hook: Callable[..., object]
 
