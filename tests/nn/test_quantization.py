@@ -117,6 +117,14 @@ def test_results_do_not_change_with_later_updates() -> None:
     np.testing.assert_allclose(scale.numpy(), [1 / 127], 1e-6)
 
 
+@pytest.mark.parametrize("number", [int, np.int64, flow.tensor])
+def test_averages_are_not_updated_after_the_last_step(number: Any) -> None:
+    observer = nn.MovingAverageMinMaxObserver(True, stop_update_after_iters=1, momentum=0.5)
+    for step, value in enumerate((4.0, 8.0, 16.0)):
+        observer(flow.tensor([value]), number(step))
+    assert observer.moving_max.item() == 6
+
+
 def test_settings_that_are_out_of_range() -> None:
     with pytest.raises(ValueError, match="MinMaxObserver: quantization_bit must be an integer from 2 to 8, got 9"):
         nn.MinMaxObserver(quantization_bit=9)

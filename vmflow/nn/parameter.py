@@ -114,7 +114,7 @@ class UninitializedTensorMixin(Tensor):
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A `Parameter` of a lazy module that has no shape yet; see `LazyModuleMixin`.
 
-    Its module can move and cast it.  An optimizer takes it, and updates it once `materialize` has made it a `Parameter`.
+    Its module can move and cast it; an optimizer takes it, and updates it once `materialize` made it a `Parameter`.
 
     Args:
         requires_grad: whether the backward pass will compute its gradient.

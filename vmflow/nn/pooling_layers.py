@@ -41,7 +41,8 @@ class _MaxPool(_Windowed):
         dilation: the distance between the elements of a window.
         return_indices: whether to return also the flat indices of the largest elements within the image, for
             `MaxUnpool2d` and its like.
-        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge.
+        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge; a
+            window that would begin behind the input is left out.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
 
     Raises:
@@ -109,7 +110,8 @@ class AvgPool1d(_Windowed, function=F.avg_pool1d):
         kernel_size: the size of a window.
         stride: the distance between windows, by default the size of the window.
         padding: the number of zeros that are added on both sides: at most half of `kernel_size`.
-        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge.
+        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge; a
+            window that would begin behind the input is left out.
         count_include_pad: whether the divisor counts the zeros of the padding.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, L, C).
 
@@ -152,7 +154,8 @@ class _AvgPool(_Windowed):
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
         padding: the number of zeros that are added on both sides: at most half of `kernel_size`.
-        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge.
+        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge; a
+            window that would begin behind the input is left out.
         count_include_pad: whether the divisor counts the zeros of the padding.
         divisor_override: a divisor to use instead of the number of elements.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
@@ -215,7 +218,7 @@ class _AdaptiveAvgPool(FunctionLayer):
 
     Raises:
         TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
-        ValueError: when called, for sizes below 1, or an input of another number of dimensions or with empty images.
+        ValueError: when called, for sizes below 1, or an input of another number of dimensions or with empty samples.
     """
 
     shown = ("output_size",)
@@ -233,7 +236,7 @@ class _AdaptiveMaxPool(FunctionLayer):
 
     Raises:
         TypeError: when called, for sizes that are no integers, or with anything else than a tensor of real numbers.
-        ValueError: when called, for sizes below 1, or an input of another number of dimensions or with empty images.
+        ValueError: when called, for sizes below 1, or an input of another number of dimensions or with empty samples.
     """
 
     shown = ("output_size",)
@@ -319,7 +322,7 @@ class _MaxUnpool(RankedLayer):
         padding: the padding of the max-pooling.
 
     Raises:
-        TypeError: for sizes that are no integers; when called with indices that are not int64.
+        TypeError: for sizes that are no integers; when called with anything else than tensors, or indices not int64.
         ValueError: for sizes out of range; when called with shapes that do not fit, or an impossible `output_size`.
         IndexError: when the result is read, if an index is out of range.
     """
@@ -382,6 +385,8 @@ class MaxUnpool3d(_MaxUnpool, rank=3):
 class _LPPool(FunctionLayer):
     """The base of power-average poolings: ``sum(x ** norm_type) ** (1 / norm_type)`` over each window.
 
+    A negative sum counts as 0 unless `norm_type` is 1 or -1.
+
     The output's sizes are ``floor((size - kernel_size) / stride) + 1``.
 
     Args:
@@ -389,11 +394,12 @@ class _LPPool(FunctionLayer):
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
         ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge;
-            its sum is then scaled up as if it were whole.
+            its sum is then scaled up as if it were whole.  A window that would begin behind the input is left out.
 
     Raises:
         TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
-        ValueError: when called, for a `norm_type` of 0, sizes out of range, or another number of dimensions.
+        ValueError: when called, for a `norm_type` of 0, sizes out of range, or an input of another number of dimensions
+            or too small.
     """
 
     def __init__(
@@ -448,9 +454,10 @@ class _FractionalMaxPool(FunctionLayer):
             of spatial dimensions).
 
     Raises:
-        TypeError: for an `output_size` that is no integer; when called, for such a `kernel_size`.
-        ValueError: unless exactly one of `output_size` and `output_ratio` is given, and in range; when the windows do
-            not fit into the input.
+        TypeError: for an `output_size` that is no integer; when called, for such a `kernel_size`, or with anything else
+            than a floating-point tensor.
+        ValueError: unless exactly one of `output_size` and `output_ratio` is given, and in range; when called, if the
+            windows do not fit into the input, or for another number of dimensions.
     """
 
     shown = ()  # as in PyTorch

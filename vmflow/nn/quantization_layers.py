@@ -61,7 +61,7 @@ class MinMaxObserver(_Quantization):
 
     Raises:
         ValueError: for settings out of range.
-        TypeError: when called with anything else than a tensor of numbers.
+        TypeError: when called with anything else than a tensor, or for dtypes that do not fit.
         IndexError, ValueError: when called with an empty tensor, or with a scalar unless `per_layer_quantization`.
 
     Example:
@@ -90,15 +90,15 @@ class MinMaxObserver(_Quantization):
 class MovingAverageMinMaxObserver(_Quantization):
     """Computes scales as `MinMaxObserver`, from moving averages of the extremes of all tensors in training.
 
-    The averages are ``average * momentum + new * (1 - momentum)``, and begin with the first tensor's extremes: maximum
-    and minimum, or ``max(|x|)`` for both with the symmetric scheme.
+    The averages are ``average * momentum + new * (1 - momentum)`` of the extremes of tensors: maximum and minimum, or
+    ``max(|x|)`` for both with the symmetric scheme.  They begin with the extremes of the first tensor that is not zero.
 
     Shape: input (*), outputs (1,) each.
 
     Args:
         training: whether calls update the averages; `train` and `eval` change it.
         quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`.
-        stop_update_after_iters: the number of the last step in which calls update the averages.
+        stop_update_after_iters: the number of the last step in which calls in training mode update the averages.
         momentum: the decay factor of the averages.
 
     Attributes:
@@ -158,14 +158,14 @@ class MovingAverageMinMaxObserver(_Quantization):
 
     def _update(self, input: Tensor, how: Quantizing, step: Tensor | int) -> None:
         counted = step <= self.stop_update_after_iters
-        if counted is False:
+        if not isinstance(counted, Tensor) and not counted:
             return
         averages = (self.moving_max, self.moving_min)
         begun = (self.moving_max != 0) | (self.moving_min != 0)
         for average, new in zip(averages, extremes(input, how, True), strict=True):
             new = new.to(average.dtype)
             updated = where(begun, average * self.momentum + new * (1 - self.momentum), new)
-            average.copy_(updated if counted is True else where(counted, updated, average))
+            average.copy_(where(counted, updated, average) if isinstance(counted, Tensor) else updated)
 
 
 class FakeQuantization(_Quantization):

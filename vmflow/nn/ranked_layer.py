@@ -29,11 +29,11 @@ _PLACES: Final = {"Shape": 1, "Args": 2, "Attributes": 3, "Raises": 4, "Example"
 def with_sections(doc: str | None, base: type | None) -> str | None:
     """Return `doc`, a class's docstring, with the sections and paragraphs added that only the docstring of `base` has.
 
-    The first paragraph of the base's docstring is not added.  Without one of the docstrings, the result is `doc`.
+    The first paragraph of the base's docstring is not added.  If a docstring is missing, the result is `doc`.
     """
     if doc is None or base is None or base.__doc__ is None:
         return doc
-    # The indentation is not removed: `inspect.cleandoc` would add 2 ms to the import.
+    # The indentation is not removed, because `inspect.cleandoc` would slow the import down.
     parts = {_heading(part): part.rstrip() for part in doc.split("\n\n")}
     for part in base.__doc__.split("\n\n")[1:]:
         parts.setdefault(_heading(part), part.rstrip())
