@@ -186,6 +186,9 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 def ones_(tensor: Tensor) -> Tensor:
     """Fill a tensor of any shape and dtype with ones.
 
+    Raises:
+        TypeError: for anything else than a tensor.
+
     Example:
         >>> flow.nn.init.ones_(flow.empty(2))
         tensor([1., 1.])
@@ -195,6 +198,9 @@ def ones_(tensor: Tensor) -> Tensor:
 
 def zeros_(tensor: Tensor) -> Tensor:
     """Fill a tensor of any shape and dtype with zeros.
+
+    Raises:
+        TypeError: for anything else than a tensor.
 
     Example:
         >>> flow.nn.init.zeros_(flow.empty(2))

@@ -135,12 +135,12 @@ class RNNBase(Module):
         Args:
             input: (steps, batch, features), with batch_first (batch, steps, features), for one sequence (steps,
                 features), or a packed batch.
-            hx: the initial state, by default zeros: (layers * directions, batch, hidden), without the batch for one
-                sequence; for an LSTM the pair of state and cell.
+            hx: the initial state, by default zeros, in the last state's shape: (layers * directions, batch, features),
+                without the batch for one sequence; for an LSTM the pair of state and cell.
 
         Raises:
-            ValueError: for shapes that do not fit.
-            TypeError: for an input or a state of another type.
+            ValueError: for shapes that do not fit, or a sequence of no steps.
+            TypeError: for an input or a state of another type or dtype.
         """
         packed = input if isinstance(input, PackedSequence) else None
         sizes = () if packed is None else batch_sizes_of(packed)
@@ -267,8 +267,8 @@ class RNN(RNNBase):
 class LSTM(RNNBase):
     """Long short-term memory (S. Hochreiter and J. Schmidhuber, 1997), with PyTorch's parameters.
 
-    One instruction computes the whole sequence for a layer and direction, and one its backward pass.  Gradients of
-    gradients (``create_graph=True``) compute each time step again by separate ops.
+    One op computes the whole sequence for a layer and direction, and one its backward pass.  Gradients of gradients
+    (``create_graph=True``) compute each time step again by separate ops.
 
     Shape: input (L, N, input_size), state and cell (D * num_layers, N, hidden_size), where D is 2 if bidirectional,
     else 1; outputs (L, N, D * hidden_size), and the pair of last state and cell, in the initial ones' shapes.  With

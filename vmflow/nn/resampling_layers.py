@@ -24,9 +24,9 @@ class Upsample(FunctionLayer, function=F.interpolate):
         recompute_scale_factor: whether to interpolate by the ratio of the (rounded) sizes instead of `scale_factor`.
 
     Raises:
-        TypeError: when called, for sizes that are no integers.
-        ValueError: when called, unless exactly one of `size` and `scale_factor` is given, for another mode, settings
-            that do not fit together, or an input of another number of dimensions.
+        TypeError: when called, for sizes that are no integers, or a dtype that is not for the mode.
+        ValueError: when called, unless exactly one of `size` and `scale_factor` is given, and positive; for another
+            mode, settings that do not fit together, or an input of another number of dimensions.
 
     Example:
         >>> flow.nn.Upsample(scale_factor=2)(flow.tensor([[[1.0, 2.0]]]))
@@ -114,7 +114,8 @@ class PixelShuffle(FunctionLayer, function=F.pixel_shuffle):
 
     Raises:
         TypeError: when called, for a factor that is no integer.
-        ValueError: when called, for a factor below 1, or channels that ``r ** 2`` does not divide.
+        ValueError: when called, for a factor below 1, channels that ``r ** 2`` does not divide, or fewer than 3
+            dimensions.
 
     Example:
         >>> flow.nn.PixelShuffle(2)(flow.arange(4.0).reshape(4, 1, 1))
@@ -133,7 +134,8 @@ class PixelUnshuffle(FunctionLayer, function=F.pixel_unshuffle):
 
     Raises:
         TypeError: when called, for a factor that is no integer.
-        ValueError: when called, for a factor below 1, or one that does not divide the height and the width.
+        ValueError: when called, for a factor below 1, a height or width that it does not divide, or fewer than 3
+            dimensions.
 
     Example:
         >>> flow.nn.PixelUnshuffle(2)(flow.ones(1, 6, 4)).shape

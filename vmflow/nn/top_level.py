@@ -3,8 +3,8 @@
 `vmflow` has them as PyTorch does: ``vmflow.batch_norm`` takes the weight and the bias before the running statistics.
 Functions that are the same in `torch` and `nn.functional` are not in this module.
 
-The losses take the reduction as a number, 0 for none, the default of all but `poisson_nll_loss`, 1 for the mean, 2 for
-the sum, or by its name.
+The losses take the reduction as a number, 0 for none, 1 for the mean, 2 for the sum, or by its name.  The default is 0,
+but `poisson_nll_loss` requires the argument.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def batch_norm(
 
     Raises:
         TypeError: for anything else than floating-point tensors.
-        ValueError: for shapes that do not fit, or without running statistics unless `training`.
+        ValueError: for shapes that do not fit; without running statistics unless `training`, and if `training`, for at
+            most one value in each channel.
 
     Example:
         >>> flow.batch_norm(flow.tensor([[1.0], [3.0]]), None, None, None, None, True, 0.1, 1e-5, False)
@@ -84,7 +85,8 @@ def instance_norm(
 
     Raises:
         TypeError: for anything else than floating-point tensors.
-        ValueError: for shapes that do not fit, or without running statistics unless `use_input_stats`.
+        ValueError: for shapes that do not fit; without running statistics unless `use_input_stats`, and if that is
+            given, for at most one element in each image.
 
     Example:
         >>> flow.instance_norm(flow.tensor([[[1.0, 3.0]]]), None, None, None, None, True, 0.1, 1e-5, False)
@@ -106,7 +108,7 @@ def embedding(
 
     Raises:
         TypeError: for indices that are no integers.
-        ValueError: if the table is no matrix, or has no row `padding_idx`.
+        ValueError: if the table is no matrix, or has no row `padding_idx`; for sparse gradients.
         IndexError: when the result is read, for an index that names no row.
 
     Example:
@@ -124,8 +126,9 @@ def dropout(input: Tensor, p: float = 0.5, train: bool = True) -> Tensor:
     """`nn.functional.dropout` of a tensor of any shape.
 
     Raises:
-        TypeError: for anything else than a tensor; with `train`, for integers, if `p` is neither 0 nor 1.
-        ValueError: if `p` is no probability.
+        TypeError: for anything else than a tensor, or a `p` that is no number; with `train`, for integers and bools, if
+            `p` is neither 0 nor 1.
+        ValueError: if `p` is outside [0, 1].
 
     Example:
         >>> flow.dropout(flow.ones(3), 0.5, train=False)
@@ -143,8 +146,8 @@ def alpha_dropout(input: Tensor, p: float = 0.5, train: bool = False) -> Tensor:
     """`nn.functional.alpha_dropout` of a tensor of any shape.
 
     Raises:
-        TypeError: for anything else than a floating-point tensor.
-        ValueError: if `p` is no probability.
+        TypeError: for anything else than a floating-point tensor, or a `p` that is no number.
+        ValueError: if `p` is outside [0, 1].
 
     Example:
         >>> flow.alpha_dropout(flow.ones(3), 0.5, train=False)
@@ -162,8 +165,8 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, train: bool = False) ->
     """`nn.functional.feature_alpha_dropout` of whole channels of a tensor (N, C, *).
 
     Raises:
-        TypeError: for anything else than a floating-point tensor.
-        ValueError: if `p` is no probability, or for fewer than two dimensions.
+        TypeError: for anything else than a floating-point tensor, or a `p` that is no number.
+        ValueError: if `p` is outside [0, 1], or for fewer than two dimensions.
 
     Example:
         >>> flow.feature_alpha_dropout(flow.ones(2, 2), 0.5, train=False)
@@ -182,8 +185,8 @@ def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int]) -> tuple[T
     """`nn.functional.adaptive_max_pool1d` with indices: (N, C, L) to two tensors (N, C, output_size), or without N.
 
     Raises:
-        TypeError: for a size that is no integer.
-        ValueError: for a size below 1, or another number of dimensions.
+        TypeError: for a size that is no integer, or anything else than a tensor of real numbers.
+        ValueError: for a size below 1, another number of dimensions, or empty samples.
 
     Example:
         >>> flow.adaptive_max_pool1d(flow.tensor([[1.0, 3.0, 5.0, 4.0]]), 2)
@@ -197,8 +200,8 @@ def affine_grid_generator(theta: Tensor, size: tuple[int, ...], align_corners: b
     """`nn.functional.affine_grid`: maps matrices (N, 2, 3) to a grid (N, H, W, 2), or (N, 3, 4) to (N, D, H, W, 3).
 
     Raises:
-        TypeError: for anything else than a floating-point tensor.
-        ValueError: if `theta` and `size` do not fit together.
+        TypeError: for anything else than a floating-point tensor, or a size that is no integer.
+        ValueError: if `theta` and `size` do not fit together, or a size is below 1.
 
     Example:
         >>> flow.affine_grid_generator(flow.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2), True)[0, 0]
@@ -351,7 +354,8 @@ def ctc_loss(
     """`nn.functional.ctc_loss` of log-probabilities (T, N, C) or (T, C), targets (N, S) or joined, and lengths (N,).
 
     Raises:
-        TypeError: for targets that are no integers; for a reduction that is neither an integer nor a name.
+        TypeError: for targets that are no integers, or log-probabilities that are not floating-point; for a reduction
+            that is neither an integer nor a name.
         ValueError: for shapes that do not fit, a blank that is no class, or another reduction; when the result is read,
             for lengths out of range.
         IndexError: when the result is read, for a class index out of range.
