@@ -294,7 +294,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, o
     Raises:
         TypeError: if `input` is no floating-point or complex tensor, or `out` no tensor.
         IndexError: if there is no dimension `dim`.
-        RuntimeError: if the result does not fit `out`; for an `out`, if autograd would record the division.
+        RuntimeError: if the result does not fit `out`, or autograd would record a call with `out`.
 
     Example:
         >>> flow.nn.functional.normalize(flow.tensor([[3.0, 4.0], [0.0, 2.0]]))
@@ -359,9 +359,6 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 
 def _old_choice(input: Tensor) -> int:
     return 0 if input.ndim in (0, 1, 3) else 1
-
-
-# The functions ``..._with_indices`` are poolings that always return indices, under PyTorch's names.
 
 
 def _with_indices(pool: Callable[..., Any], arguments: str, result: str) -> Callable[..., tuple[Tensor, Tensor]]:

@@ -61,14 +61,7 @@ def register_module_forward_pre_hook(hook: Callable[..., Any]) -> Handle:
 def register_module_forward_hook(
     hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
 ) -> Handle:
-    """Call ``hook(module, args, result)`` after the forward of every module; see `Module.register_forward_hook`.
-
-    Here the hook is removed at the end of the block:
-
-        shapes = {}
-        with nn.modules.module.register_module_forward_hook(lambda m, args, y: shapes.update({m: y.shape})):
-            model(x)
-    """
+    """Call ``hook(module, args, result)`` after the forward of every module; see `Module.register_forward_hook`."""
     return Handle(OF_ALL, HookOfAll("after", hook, with_kwargs, always_call))
 
 

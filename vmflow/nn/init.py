@@ -173,8 +173,8 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill a tensor of any shape with one number, also given as a 0-d tensor.
 
     Raises:
-        TypeError: if `val` is neither a number nor a tensor, or is complex and `tensor` real.
-        ValueError: if the dtype does not hold `val`, or `val` is a tensor with dimensions.
+        TypeError: if `val` is neither a number nor a tensor, or a complex number for a real `tensor`.
+        ValueError, OverflowError: for a number out of the range of the dtype, or a `val` with dimensions.
 
     Example:
         >>> flow.nn.init.constant_(flow.empty(2), 3.0)

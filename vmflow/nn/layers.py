@@ -299,17 +299,12 @@ class EmbeddingBag(Module):
     Shape: input (N, L), or (L,) with offsets (N,); output (N, embedding_dim), zeros for an empty bag.
 
     Args:
-        num_embeddings: the number of rows of the table.
-        embedding_dim: the length of one vector.
-        max_norm, norm_type: the largest norm, and its order; rows with larger norms are scaled down in place when used.
-        scale_grad_by_freq: whether to divide a row's gradient by the number of its indices in the input; not for "max".
+        num_embeddings, embedding_dim, max_norm, norm_type, sparse, _weight, device, dtype: as for `Embedding`.
+        scale_grad_by_freq: as for `Embedding`; must be False for "max".
         mode: "sum", "mean" or "max".
-        sparse: must be False; gradients are dense.
-        _weight: a table whose memory the layer shares; by default the layer makes a table with random values.
         include_last_offset: whether the last offset is the end of the last bag, so that there are N + 1.
         padding_idx: a row that the bags leave out; it gets no gradient, and is zero at first in a table that the layer
             makes.
-        device, dtype: the device and dtype of a table that the layer makes.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).

@@ -33,7 +33,7 @@ class _PlainLoss(_Loss):
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
-        size_average, reduce: older arguments for the reduction, which warn.
+        size_average, reduce: older forms of `reduction`, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -53,7 +53,7 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy):
 
     Args:
         weight: (C,), the weight of each class.
-        size_average, reduce: older arguments for the reduction, which warn.
+        size_average, reduce: older forms of `reduction`, which warn.
         ignore_index: a class index; targets with this index add nothing to the loss, nor to the divisor of a mean.
         reduction: "mean" (for class indices: divided by the sum of the targets' weights), "sum" or "none".
         label_smoothing: the fraction of each target's probability that is spread evenly over all classes.
@@ -94,10 +94,7 @@ class NLLLoss(_Loss, function=F.nll_loss):
     "none".
 
     Args:
-        weight: (C,), the weight of each class.
-        size_average, reduce: older arguments for the reduction, which warn.
-        ignore_index: a class index; targets with this index add nothing to the loss, nor to the divisor of a mean.
-        reduction: "mean" (divided by the sum of the targets' weights), "sum" or "none".
+        weight, size_average, ignore_index, reduce, reduction: as for `CrossEntropyLoss` with class indices.
 
     Raises:
         TypeError: when called with anything else than tensors, integers as input, or other numbers as class indices.
@@ -176,7 +173,7 @@ class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
-        size_average, reduce: older arguments for the reduction, which warn.
+        size_average, reduce: older forms of `reduction`, which warn.
         reduction: "mean", "sum" or "none".
         beta: the difference from which on the loss is linear.
 
@@ -228,7 +225,7 @@ class BCELoss(_Loss, function=F.binary_cross_entropy):
 
     Args:
         weight: the weight of each element, broadcast to the input's shape.
-        size_average, reduce: older arguments for the reduction, which warn.
+        size_average, reduce: older forms of `reduction`, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -259,9 +256,7 @@ class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
-        weight: the weight of each element, broadcast to the input's shape.
-        size_average, reduce: older arguments for the reduction, which warn.
-        reduction: "mean", "sum" or "none".
+        weight, size_average, reduce, reduction: as for `BCELoss`.
         pos_weight: the weight of the loss's term for positive targets, broadcast to the input's shape.
 
     Raises:
@@ -294,7 +289,7 @@ class KLDivLoss(_Loss, function=F.kl_div):
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
-        size_average, reduce: older arguments for the reduction, which warn.
+        size_average, reduce: older forms of `reduction`, which warn.
         reduction: "mean", "sum", "none" or "batchmean" (the sum divided by the batch size, the true divergence).
         log_target: whether the target is given as log-probabilities, too.
 
@@ -326,7 +321,7 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
         log_input: whether the input is the logarithm of the expected counts: ``exp(input) - target * input``; otherwise
             ``input - target * log(input + eps)``.
         full: whether to add Stirling's approximation of ``log(target!)``, for targets above 1.
-        size_average, reduce: older arguments for the reduction, which warn.
+        size_average, reduce: older forms of `reduction`, which warn.
         eps: the `eps` in the formula of `log_input`, which keeps the logarithm finite.
         reduction: "mean", "sum" or "none".
 

@@ -17,7 +17,7 @@ class _MarginLoss(_Loss):
 
     Args:
         margin: the margin in the loss's formula.
-        size_average, reduce: older arguments for the reduction, which warn.
+        size_average, reduce: older forms of `reduction`, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -67,7 +67,7 @@ class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
 
     Args:
         margin: the margin in the formula above.
-        size_average, reduce: older arguments for the reduction, which warn.
+        size_average, reduce: older forms of `reduction`, which warn.
         reduction: "mean", "sum" or "none".
 
     Example:
@@ -104,7 +104,7 @@ class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
         p, eps: the settings of `PairwiseDistance`.
         swap: whether to replace ``d(anchor, negative)`` by ``d(positive, negative)`` where the latter is smaller
             (Balntas et al., 2016).
-        size_average, reduce: older arguments for the reduction, which warn.
+        size_average, reduce: older forms of `reduction`, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -142,8 +142,7 @@ class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distan
 
     Args:
         distance_function: a function of two tensors that returns their distances; by default `PairwiseDistance`.
-        margin: the margin, as for `TripletMarginLoss`.
-        swap: whether to replace ``d(anchor, negative)`` by ``d(positive, negative)`` where the latter is smaller.
+        margin, swap: as for `TripletMarginLoss`.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -179,7 +178,7 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
         p: the exponent, 1 or 2.
         margin: the margin by which the right score should exceed the others.
         weight: (C,), the factors of the losses of targets of each class.
-        size_average, reduce: older arguments for the reduction, which warn.
+        size_average, reduce: older forms of `reduction`, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -232,7 +231,7 @@ class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
 
     Args:
         weight: the weight of each class, broadcast to the input's shape.
-        size_average, reduce: older arguments for the reduction, which warn.
+        size_average, reduce: older forms of `reduction`, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:

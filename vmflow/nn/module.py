@@ -1,8 +1,4 @@
-"""`Module`: parameters, buffers and submodules under names, and operations on all of them together.
-
-This file is longer than most because the class has the methods that PyTorch's users know by name; the module `state`
-loads state dicts, and the module `hooks` calls modules with hooks.
-"""
+"""`Module`: parameters, buffers and submodules under names, and operations on all of them together."""
 
 from __future__ import annotations
 
@@ -555,7 +551,7 @@ class Module:
     def _register_state_dict_hook(self, hook: Callable[[Any, Any, str, Any], Any]) -> Handle:
         """As `register_state_dict_post_hook`, but a result other than None becomes the result of `state_dict`.
 
-        The `state_dict` of a module above ignores that result.  For libraries that call PyTorch's method of this name.
+        The `state_dict` of a module above ignores that result.
         """
         return Handle(self._state_dict_hooks, hook)
 
@@ -569,10 +565,7 @@ class Module:
         return Handle(self._load_state_dict_pre_hooks, hook)
 
     def _register_load_state_dict_pre_hook(self, hook: Callable[..., object], with_module: bool = False) -> Handle:
-        """As `register_load_state_dict_pre_hook`, but the hook's first argument is the module only if `with_module`.
-
-        It exists for libraries that call PyTorch's method of this name.
-        """
+        """As `register_load_state_dict_pre_hook`, but the hook's first argument is the module only if `with_module`."""
         return Handle(self._load_state_dict_pre_hooks, hook if with_module else state.Moduleless(hook))
 
     def register_load_state_dict_post_hook(self, hook: Callable[[Any, state.IncompatibleKeys], object]) -> Handle:

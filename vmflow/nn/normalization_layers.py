@@ -42,19 +42,7 @@ class _AffineNorm(RankedLayer):
 class _ChannelNorm(_AffineNorm):
     """The base of batch and instance norms, with their parameters and running statistics; subclasses define `forward`.
 
-    Args:
-        num_features: the number of channels.
-        eps: added to the variance.
-        momentum: the weight of a batch in the running statistics; subclasses define the meaning of None.
-        affine: whether to scale and shift afterwards.
-        track_running_stats: whether there are running statistics.
-        device, dtype: the device and dtype of parameters and buffers.
-        bias: whether to shift, if affine.
-
-    Attributes:
-        weight, bias: (num_features,), or None.
-        running_mean, running_var: (num_features,), or None.
-        num_batches_tracked: an int64 scalar, or None.
+    The arguments and attributes are as for `_BatchNorm`; subclasses define the meaning of a `momentum` of None.
     """
 
     def __init__(

@@ -41,8 +41,8 @@ class _MaxPool(_Windowed):
         dilation: the distance between the elements of a window.
         return_indices: whether to return also the flat indices of the largest elements within the image, for
             `MaxUnpool2d` and its like.
-        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge; a
-            window that would begin behind the input is left out.
+        ceil_mode: whether to round up in the formula of the size, unless the last window would then begin behind the
+            input.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
 
     Raises:
@@ -107,13 +107,7 @@ class AvgPool1d(_Windowed, function=F.avg_pool1d):
     ``L_out = floor((L + 2 * padding - kernel_size) / stride) + 1``.
 
     Args:
-        kernel_size: the size of a window.
-        stride: the distance between windows, by default the size of the window.
-        padding: the number of zeros that are added on both sides: at most half of `kernel_size`.
-        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge; a
-            window that would begin behind the input is left out.
-        count_include_pad: whether the divisor counts the zeros of the padding.
-        data_format: "channels_first", or OneFlow's "channels_last" for (N, L, C).
+        kernel_size, stride, padding, ceil_mode, count_include_pad, data_format: as for `AvgPool2d`.
 
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than a floating-point tensor.
@@ -154,8 +148,8 @@ class _AvgPool(_Windowed):
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
         padding: the number of zeros that are added on both sides: at most half of `kernel_size`.
-        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge; a
-            window that would begin behind the input is left out.
+        ceil_mode: whether to round up in the formula of the size, unless the last window would then begin behind the
+            input.
         count_include_pad: whether the divisor counts the zeros of the padding.
         divisor_override: a divisor to use instead of the number of elements.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
@@ -393,8 +387,8 @@ class _LPPool(FunctionLayer):
         norm_type: the exponent of the formula.
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
-        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge;
-            its sum is then scaled up as if it were whole.  A window that would begin behind the input is left out.
+        ceil_mode: whether to round up in the formula of the size, unless the last window would then begin behind the
+            input; the sum of a window over the edge is scaled up as if the window were whole.
 
     Raises:
         TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.

@@ -96,11 +96,8 @@ class QatLinear(Linear):
 
     Args:
         in_features, out_features, bias, device, dtype: as for `Linear`.
-        quantization_bit: the number of bits of the rounded numbers, from 2 to 8.
-        quantization_scheme: "symmetric" or "affine".
-        quantization_formula: "google", or "cambricon" with the scheme "symmetric" and one scale.
+        quantization_bit, quantization_scheme, quantization_formula, momentum: as for `QatConv2d`.
         per_layer_quantization: whether the weight has one scale; else it has a scale for each output feature.
-        momentum: the decay factor of the moving averages of the input's minimum and maximum.
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weight's.

@@ -484,10 +484,7 @@ class LSTMCell(RNNCellBase):
     All may be without N.
 
     Args:
-        input_size: the number of features of the input.
-        hidden_size: the number of features of the state.
-        bias: whether there are `bias_ih` and `bias_hh`.
-        device, dtype: the device and dtype of the parameters.
+        input_size, hidden_size, bias, device, dtype: as for `RNNCell`.
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weights'.
@@ -524,10 +521,7 @@ class GRUCell(RNNCellBase):
     N.
 
     Args:
-        input_size: the number of features of the input.
-        hidden_size: the number of features of the state.
-        bias: whether there are `bias_ih` and `bias_hh`.
-        device, dtype: the device and dtype of the parameters.
+        input_size, hidden_size, bias, device, dtype: as for `RNNCell`.
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weights'.

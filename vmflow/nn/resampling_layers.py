@@ -66,8 +66,7 @@ class UpsamplingNearest2d(Upsample):
     Shape: input (N, C, H, W), output (N, C, H_out, W_out); sequences and volumes as for `Upsample` are accepted, too.
 
     Args:
-        size: the size of the result, one number or a pair.
-        scale_factor: instead of `size`, the result's size divided by the input's.
+        size, scale_factor: as for `Upsample`.
 
     Raises:
         TypeError: when called, for sizes that are no integers.
@@ -90,8 +89,7 @@ class UpsamplingBilinear2d(Upsample):
     Shape: input (N, C, H, W), output (N, C, H_out, W_out).
 
     Args:
-        size: the size of the result, one number or a pair.
-        scale_factor: instead of `size`, the result's size divided by the input's.
+        size, scale_factor: as for `Upsample`.
 
     Raises:
         TypeError: when called, for sizes that are no integers.
@@ -134,8 +132,8 @@ class PixelUnshuffle(FunctionLayer, function=F.pixel_unshuffle):
 
     Raises:
         TypeError: when called, for a factor that is no integer.
-        ValueError: when called, for a factor below 1, a height or width that it does not divide, or fewer than 3
-            dimensions.
+        ValueError: when called, for a factor below 1, a height or width that the factor does not divide, or fewer than
+            3 dimensions.
 
     Example:
         >>> flow.nn.PixelUnshuffle(2)(flow.ones(1, 6, 4)).shape

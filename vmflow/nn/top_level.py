@@ -49,12 +49,12 @@ def batch_norm(
         input: (N, C, *); the result has the same shape.
         weight, bias, running_mean, running_var: (C,), or None.
         training, momentum, eps: as for `nn.functional.batch_norm`.
-        cudnn_enabled: has no effect; for programs that pass the argument.
+        cudnn_enabled: has no effect.
 
     Raises:
         TypeError: for anything else than floating-point tensors.
-        ValueError: for shapes that do not fit; without running statistics unless `training`, and if `training`, for at
-            most one value in each channel.
+        ValueError: for shapes that do not fit; without running statistics unless `training`; with at most one value in
+            each channel if `training`.
 
     Example:
         >>> flow.batch_norm(flow.tensor([[1.0], [3.0]]), None, None, None, None, True, 0.1, 1e-5, False)
@@ -81,12 +81,12 @@ def instance_norm(
         input: (N, C, L, *); the result has the same shape.
         weight, bias, running_mean, running_var: (C,), or None.
         use_input_stats, momentum, eps: as for `nn.functional.instance_norm`.
-        cudnn_enabled: has no effect; for programs that pass the argument.
+        cudnn_enabled: has no effect.
 
     Raises:
         TypeError: for anything else than floating-point tensors.
-        ValueError: for shapes that do not fit; without running statistics unless `use_input_stats`, and if that is
-            given, for at most one element in each image.
+        ValueError: for shapes that do not fit; without running statistics unless `use_input_stats`; with at most one
+            element in each image if `use_input_stats`.
 
     Example:
         >>> flow.instance_norm(flow.tensor([[[1.0, 3.0]]]), None, None, None, None, True, 0.1, 1e-5, False)
@@ -218,7 +218,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: int | str = 0, *, log_targe
     """`nn.functional.kl_div` of two tensors of one shape.
 
     Raises:
-        TypeError: for anything else than floating-point tensors; for a reduction that is neither an integer nor a name.
+        TypeError: for anything else than floating-point tensors, or a reduction of another type.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -239,7 +239,7 @@ def binary_cross_entropy_with_logits(
     """`nn.functional.binary_cross_entropy_with_logits` of two tensors of one shape, to which the weights are broadcast.
 
     Raises:
-        TypeError: for anything else than floating-point tensors; for a reduction that is neither an integer nor a name.
+        TypeError: for anything else than floating-point tensors, or a reduction of another type.
         ValueError: for shapes that do not fit, or another reduction.
 
     Example:
@@ -254,7 +254,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     """`nn.functional.hinge_embedding_loss` of two tensors of one shape.
 
     Raises:
-        TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
+        TypeError: for anything else than tensors, or a reduction of another type.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -271,7 +271,7 @@ def margin_ranking_loss(
     """`nn.functional.margin_ranking_loss` of three tensors of equally many dimensions, broadcast together.
 
     Raises:
-        TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
+        TypeError: for anything else than tensors, or a reduction of another type.
         ValueError: for shapes that do not fit, or another reduction.
 
     Example:
@@ -288,7 +288,7 @@ def cosine_embedding_loss(
     """`nn.functional.cosine_embedding_loss` of inputs (N, D) and targets (N,), or (D,) and a scalar.
 
     Raises:
-        TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
+        TypeError: for anything else than tensors, or a reduction of another type.
         ValueError: for other shapes, or another reduction.
 
     Example:
@@ -313,7 +313,7 @@ def triplet_margin_loss(
     """`nn.functional.triplet_margin_loss` of three tensors (N, D), or (D,).
 
     Raises:
-        TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
+        TypeError: for anything else than tensors, or a reduction of another type.
         ValueError: for shapes that do not fit, a margin that is not positive, or another reduction.
 
     Example:
@@ -331,7 +331,7 @@ def poisson_nll_loss(
     """`nn.functional.poisson_nll_loss` of two tensors of one shape.
 
     Raises:
-        TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
+        TypeError: for anything else than tensors, or a reduction of another type.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -354,8 +354,8 @@ def ctc_loss(
     """`nn.functional.ctc_loss` of log-probabilities (T, N, C) or (T, C), targets (N, S) or joined, and lengths (N,).
 
     Raises:
-        TypeError: for targets that are no integers, or log-probabilities that are not floating-point; for a reduction
-            that is neither an integer nor a name.
+        TypeError: for targets that are no integers, other log-probabilities than floating-point, or a reduction of
+            another type.
         ValueError: for shapes that do not fit, a blank that is no class, or another reduction; when the result is read,
             for lengths out of range.
         IndexError: when the result is read, for a class index out of range.
