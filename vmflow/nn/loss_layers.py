@@ -49,7 +49,7 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy):
     """Cross entropy of logits and class indices, or class probabilities.
 
     Shape: input (N, C, *) or (C,), target (N, *) or a scalar, or probabilities of the input's shape; output a scalar,
-    or the indices' shape with the reduction "none".
+    or the input's shape without C with the reduction "none".
 
     Args:
         weight: (C,), the weight of each class.
@@ -59,7 +59,7 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy):
         label_smoothing: the fraction of each target's probability that is spread evenly over all classes.
 
     Raises:
-        TypeError: when called with anything else than tensors, integers as logits, or bools as class indices.
+        TypeError: when called with integers as logits, bools as class indices, or anything else than tensors.
         ValueError: when called, for shapes that do not fit, another reduction, or a smoothing outside [0, 1].
         IndexError: when the result is read, for a class index out of range.
 
@@ -97,7 +97,7 @@ class NLLLoss(_Loss, function=F.nll_loss):
         weight, size_average, ignore_index, reduce, reduction: as for `CrossEntropyLoss` with class indices.
 
     Raises:
-        TypeError: when called with anything else than tensors, integers as input, or other numbers as class indices.
+        TypeError: when called with integers as input, other numbers as class indices, or anything else than tensors.
         ValueError: when called, for shapes that do not fit, or another reduction.
         IndexError: when the result is read, for a class index out of range.
 

@@ -177,13 +177,13 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
     Args:
         p: the exponent, 1 or 2.
         margin: the margin by which the right score should exceed the others.
-        weight: (C,), the factors of the losses of targets of each class.
+        weight: (C,), the factor of the loss for each target class.
         size_average, reduce: older forms of `reduction`, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
         ValueError: for another `p`; when called, for shapes that do not fit, or another reduction.
-        TypeError: when called with anything else than tensors, integers as scores, or other numbers as class indices.
+        TypeError: when called with integers as scores, other numbers as class indices, or anything else than tensors.
         IndexError: when the result is read, for a class index out of range.
 
     Example:
@@ -214,7 +214,7 @@ class MultiLabelMarginLoss(_PlainLoss, function=F.multilabel_margin_loss):
     (N,) with the reduction "none".
 
     Raises:
-        TypeError: when called with anything else than tensors, integers as scores, or other numbers as class indices.
+        TypeError: when called with integers as scores, other numbers as class indices, or anything else than tensors.
         ValueError: when called, for shapes that differ, or another reduction.
         IndexError: when the result is read, for an index of C or more before the first negative one.
 
@@ -235,7 +235,7 @@ class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
         reduction: "mean", "sum" or "none".
 
     Raises:
-        TypeError: when called with anything else than tensors, integers as logits, or bools as target.
+        TypeError: when called with integers as logits, bools as target, or anything else than tensors.
         ValueError: when called, for shapes that differ, or another reduction.
 
     Example:
@@ -268,7 +268,7 @@ class CombinedMarginLoss(_Loss, function=F.combined_margin):
         m3: the number subtracted from the cosine (Wang et al., 2018).
 
     Raises:
-        TypeError: when called with anything else than tensors, integers as cosines, or other numbers as class indices.
+        TypeError: when called with integers as cosines, other numbers as class indices, or anything else than tensors.
         ValueError: when called, for shapes that do not fit.
         IndexError: when the result is read, for a class index out of range.
 

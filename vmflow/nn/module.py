@@ -799,7 +799,7 @@ def _unsplit(sbp: Any) -> Any:
 def tree(name: str, lines: list[str], children: list[str]) -> str:
     """Format a module's repr: `name`, and in brackets the `lines` of settings and the reprs of `children`.
 
-    These are indented, on lines of their own, unless there is no child and at most one line.
+    Lines and reprs are indented, on lines of their own, unless there is no child and at most one line.
     """
     if not children and len(lines) <= 1:
         return f"{name}({''.join(lines)})"

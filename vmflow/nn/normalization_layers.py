@@ -559,7 +559,7 @@ class LocalResponseNorm(FunctionLayer, function=F.local_response_norm):
     Shape: input (N, C, *), output the same shape.
 
     Args:
-        size: the number of channels in the mean, the channel itself among them; 0 stands for missing channels.
+        size: the number of channels in the mean, the channel itself among them; missing channels count as zeros.
         alpha, beta, k: the constants of the divisor.
 
     Raises:

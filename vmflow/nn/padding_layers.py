@@ -65,7 +65,7 @@ class _ConstantPad(_Pad):
 
     Raises:
         ValueError: for another count of numbers; when called, if the numbers do not fit the input's shape.
-        TypeError: when called, for anything else than a tensor, a padding that is no integer, or another `value`.
+        TypeError: when called, for a padding that is no integer, another `value`, or anything else than a tensor.
     """
 
     def __init__(self, padding: Borders, value: float) -> None:

@@ -316,7 +316,7 @@ class _MaxUnpool(RankedLayer):
         padding: the padding of the max-pooling.
 
     Raises:
-        TypeError: for sizes that are no integers; when called with anything else than tensors, or indices not int64.
+        TypeError: for sizes that are no integers; when called with indices not int64, or anything else than tensors.
         ValueError: for sizes out of range; when called with shapes that do not fit, or an impossible `output_size`.
         IndexError: when the result is read, if an index is out of range.
     """

@@ -173,7 +173,7 @@ class FakeQuantization(_Quantization):
 
     Symmetric: ``clamp(round(x / scale), -2**(b - 1), 2**(b - 1) - 1) * scale``; affine:
     ``(clamp(round(x / scale + zero_point), 0, 2**b - 1) - zero_point) * scale``.  With the formula "cambricon", the
-    argument `scale` is an exponent, and ``2**scale`` the scale.
+    argument `scale` is an exponent, and ``2**scale`` the scale.  A scale of 0 counts as 1 in the division.
 
     Shape: input (*), scale and zero point (1,), or (S,) for an input (S, *); output the input's shape.
 

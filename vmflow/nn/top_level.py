@@ -126,7 +126,7 @@ def dropout(input: Tensor, p: float = 0.5, train: bool = True) -> Tensor:
     """`nn.functional.dropout` of a tensor of any shape.
 
     Raises:
-        TypeError: for anything else than a tensor, or a `p` that is no number; with `train`, for integers and bools, if
+        TypeError: for a `p` that is no number, or anything else than a tensor; with `train`, for integers and bools, if
             `p` is neither 0 nor 1.
         ValueError: if `p` is outside [0, 1].
 
@@ -146,7 +146,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, train: bool = False) -> Tensor:
     """`nn.functional.alpha_dropout` of a tensor of any shape.
 
     Raises:
-        TypeError: for anything else than a floating-point tensor, or a `p` that is no number.
+        TypeError: for a `p` that is no number, or anything else than a floating-point tensor.
         ValueError: if `p` is outside [0, 1].
 
     Example:
@@ -165,7 +165,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, train: bool = False) ->
     """`nn.functional.feature_alpha_dropout` of whole channels of a tensor (N, C, *).
 
     Raises:
-        TypeError: for anything else than a floating-point tensor, or a `p` that is no number.
+        TypeError: for a `p` that is no number, or anything else than a floating-point tensor.
         ValueError: if `p` is outside [0, 1], or for fewer than two dimensions.
 
     Example:
@@ -200,7 +200,7 @@ def affine_grid_generator(theta: Tensor, size: tuple[int, ...], align_corners: b
     """`nn.functional.affine_grid`: maps matrices (N, 2, 3) to a grid (N, H, W, 2), or (N, 3, 4) to (N, D, H, W, 3).
 
     Raises:
-        TypeError: for anything else than a floating-point tensor, or a size that is no integer.
+        TypeError: for a size that is no integer, or anything else than a floating-point tensor.
         ValueError: if `theta` and `size` do not fit together, or a size is below 1.
 
     Example:
@@ -218,7 +218,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: int | str = 0, *, log_targe
     """`nn.functional.kl_div` of two tensors of one shape.
 
     Raises:
-        TypeError: for anything else than floating-point tensors, or a reduction of another type.
+        TypeError: for a reduction of another type, or anything else than floating-point tensors.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -239,7 +239,7 @@ def binary_cross_entropy_with_logits(
     """`nn.functional.binary_cross_entropy_with_logits` of two tensors of one shape, to which the weights are broadcast.
 
     Raises:
-        TypeError: for anything else than floating-point tensors, or a reduction of another type.
+        TypeError: for a reduction of another type, or anything else than floating-point tensors.
         ValueError: for shapes that do not fit, or another reduction.
 
     Example:
@@ -254,7 +254,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     """`nn.functional.hinge_embedding_loss` of two tensors of one shape.
 
     Raises:
-        TypeError: for anything else than tensors, or a reduction of another type.
+        TypeError: for a reduction of another type, or anything else than tensors.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -271,7 +271,7 @@ def margin_ranking_loss(
     """`nn.functional.margin_ranking_loss` of three tensors of equally many dimensions, broadcast together.
 
     Raises:
-        TypeError: for anything else than tensors, or a reduction of another type.
+        TypeError: for a reduction of another type, or anything else than tensors.
         ValueError: for shapes that do not fit, or another reduction.
 
     Example:
@@ -288,7 +288,7 @@ def cosine_embedding_loss(
     """`nn.functional.cosine_embedding_loss` of inputs (N, D) and targets (N,), or (D,) and a scalar.
 
     Raises:
-        TypeError: for anything else than tensors, or a reduction of another type.
+        TypeError: for a reduction of another type, or anything else than tensors.
         ValueError: for other shapes, or another reduction.
 
     Example:
@@ -313,7 +313,7 @@ def triplet_margin_loss(
     """`nn.functional.triplet_margin_loss` of three tensors (N, D), or (D,).
 
     Raises:
-        TypeError: for anything else than tensors, or a reduction of another type.
+        TypeError: for a reduction of another type, or anything else than tensors.
         ValueError: for shapes that do not fit, a margin that is not positive, or another reduction.
 
     Example:
@@ -331,7 +331,7 @@ def poisson_nll_loss(
     """`nn.functional.poisson_nll_loss` of two tensors of one shape.
 
     Raises:
-        TypeError: for anything else than tensors, or a reduction of another type.
+        TypeError: for a reduction of another type, or anything else than tensors.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
