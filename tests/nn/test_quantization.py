@@ -177,6 +177,13 @@ def test_layers_compute_with_rounded_operands(kind: str, per_layer: bool) -> Non
     assert layer.quantizer.moving_average_observer.moving_max.tolist() == before
 
 
+@pytest.mark.parametrize("kind", [nn.qat.QatLinear, nn.QatConv1d])
+def test_all_tensors_of_a_layer_are_on_its_device(kind: Any) -> None:
+    settings = {"kernel_size": 1} if kind is nn.QatConv1d else {}
+    layer = kind(2, 2, device="meta", **settings)
+    assert layer(flow.ones(2, 2, device="meta")).device == flow.device("meta")
+
+
 def test_layers_in_graphs() -> None:
     flow.manual_seed(2)
     layer = nn.QatLinear(3, 2)

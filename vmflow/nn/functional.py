@@ -292,7 +292,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, o
         out: a tensor to write the result into.
 
     Raises:
-        TypeError: if `input` is no floating-point or complex tensor, or `out` no tensor.
+        TypeError: if `input` is no floating-point or complex tensor, or `out` no tensor on the same device.
         IndexError: if there is no dimension `dim`.
         RuntimeError: if the result does not fit `out`, or autograd would record a call with `out`.
 

@@ -385,7 +385,7 @@ class CTCLoss(_Loss, function=F.ctc_loss):
 
     Args:
         blank: the class of the blank, which stands for no label.
-        reduction: "mean" (of the losses divided by the target lengths), "sum" or "none".
+        reduction: "mean" (of the losses divided by the target lengths, at least 1), "sum" or "none".
         zero_infinity: whether to set infinite losses, of targets too long for their input, to 0.
 
     Raises:

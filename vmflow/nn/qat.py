@@ -48,7 +48,7 @@ class _QatConvolution(Convolution):
     ) -> None:
         super().__init__(*arguments, **settings)
         how = Quantizing(quantization_bit, quantization_scheme, quantization_formula)
-        self.quantizer = FakeQuantizedOperands(how, per_layer_quantization, momentum)
+        self.quantizer = FakeQuantizedOperands(how, per_layer_quantization, momentum).to(self.weight.device)
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve (N, in_channels, ...) to (N, out_channels, ...), also without N; for the sizes, see `Conv2d`."""
@@ -125,7 +125,7 @@ class QatLinear(Linear):
     ) -> None:
         super().__init__(in_features, out_features, bias, **settings)
         how = Quantizing(quantization_bit, quantization_scheme, quantization_formula)
-        self.quantizer = FakeQuantizedOperands(how, per_layer_quantization, momentum)
+        self.quantizer = FakeQuantizedOperands(how, per_layer_quantization, momentum).to(self.weight.device)
 
     def forward(self, input: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features), with input and weight rounded."""
