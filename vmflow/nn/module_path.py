@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class ModulePath:
     """A module, and the modules whose `forward` led to its call; as a string, "layers.0 (Linear) of Net" for instance.
 
-    A module does not know its own name; its parent does, and ``str(path)`` asks the parent.
+    A module does not know its own name: ``str(path)`` looks for the module among those below its caller.
     """
 
     __slots__ = ("_kind", "_module", "_outer")
