@@ -170,7 +170,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Gene
 
 @_filling
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """Fill a tensor of any shape with one number, also given as a 0-d tensor.
+    """Fill a tensor of any shape with one number, which may be a 0-d tensor.
 
     Raises:
         TypeError: if `val` is neither a number nor a tensor, or a complex number for a real `tensor`.
