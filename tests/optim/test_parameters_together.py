@@ -101,6 +101,9 @@ def test_norms_apart_from_clipping() -> None:
         utils.get_total_norm([flow.tensor([math.inf])], error_if_nonfinite=True)
     with pytest.raises(ValueError, match="norm_type"):
         utils.get_total_norm([], 0.0)
+    with pytest.raises(TypeError, match=r"int64 cannot hold a norm; convert the tensors with \.float\(\)"):
+        utils.get_total_norm([flow.tensor([1, 1])])
+    assert utils.get_total_norm([flow.tensor([3]), flow.tensor([4.0])]).item() == 5
 
 
 async def test_clipping_does_not_wait() -> None:

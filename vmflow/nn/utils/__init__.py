@@ -136,7 +136,7 @@ def get_total_norm(
 
     One instruction measures all tensors of a device; the result is on the device of the first tensor.
 
-    For global tensors it is a local scalar, the norm of the whole ones; all ranks of their placements call this.
+    For global tensors the result is a local scalar, the norm of the whole ones; all ranks of the placements call this.
 
     Args:
         tensors: a tensor, or an iterable of tensors.
@@ -145,6 +145,7 @@ def get_total_norm(
         foreach: PyTorch's argument, without effect; there is one implementation.
 
     Raises:
+        TypeError: for tensors of integers or booleans only.
         ValueError: if `norm_type` is not positive.
         RuntimeError: with `error_if_nonfinite`, for a norm that is not finite.
 
@@ -243,6 +244,8 @@ def _total_norm(function: str, tensors: list[Tensor], order: float) -> Tensor:
         dtype = tensors[0].dtype.to_real()
         for tensor in tensors:
             dtype = dtypes.promote_types(dtype, tensor.dtype.to_real())
+        if not dtype.is_floating_point:
+            raise TypeError(f"{function}: {dtype.name} cannot hold a norm; convert the tensors with .float() first")
 
     def norm_of(several: Sequence[Tensor]) -> Tensor:
         norms: list[Tensor] = []
