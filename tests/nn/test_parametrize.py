@@ -484,6 +484,14 @@ def test_an_orthogonal_weight_by_reflections_of_a_matrix_of_lower_rank() -> None
     np.testing.assert_allclose((layer.weight.mT @ layer.weight).detach().numpy(), np.eye(3), atol=1e-6)
 
 
+@pytest.mark.parametrize("orthogonal_map", ["matrix_exp", "cayley", "householder"])
+def test_an_orthogonal_weight_of_zeros(orthogonal_map: str) -> None:
+    layer = nn.Linear(2, 3)
+    nn.init.zeros_(layer.weight)
+    parametrizations.orthogonal(layer, orthogonal_map=orthogonal_map)
+    np.testing.assert_allclose((layer.weight.mT @ layer.weight).detach().numpy(), np.eye(2), atol=1e-6)
+
+
 def test_an_error_about_the_original_names_the_module_whose_right_inverse_runs_last() -> None:
     class Widening(nn.Module):
         def forward(self, x: flow.Tensor) -> flow.Tensor:

@@ -209,7 +209,7 @@ class _Orthogonal(Module):
         return result.mT if wide else result
 
     def _of_skew(self, tall: Tensor) -> Tensor:
-        """Return the exponential, or Cayley's map, of the antisymmetric matrix made of the lower triangle of `tall`.
+        """Return the exponential, or Cayley's map, of the skew-Hermitian matrix made of the lower triangle of `tall`.
 
         Only the first columns of the map's result are returned, as many as `tall` has.
         """
@@ -244,7 +244,8 @@ class _Orthogonal(Module):
         base, triangle = qr(tall)
         # Choose the QR decomposition with a positive diagonal of R: then `base` begins with the columns of an
         # orthogonal Q, or of its transpose if Q is wide.
-        self.base = base * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+        sign = triangle.diagonal(dim1=-2, dim2=-1).sign()
+        self.base = base * where(sign == 0, ones_like(sign), sign).unsqueeze(-2)
         # Minus the identity: each of the three maps turns this matrix into the identity, so that the result is `base`.
         return zeros_like(Q) - _beside(eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device), Q)
 
@@ -304,7 +305,7 @@ def orthogonal(
             weight, so that training continues from that value.  It needs a QR decomposition, of real matrices only.
 
     Raises:
-        ValueError: if there is no such weight, it is no matrix, or for another map, or "householder" with a complex
+        ValueError: if there is no such weight, for a vector or scalar, another map, or "householder" with a complex
             weight.
         TypeError: for a complex weight with `use_trivialization`, or, when it is read, with "matrix_exp".
 
