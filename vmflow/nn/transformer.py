@@ -189,7 +189,7 @@ class TransformerDecoderLayer(_Layer):
 
 
 def _is_causal(mask: Tensor | None, is_causal: bool | None) -> bool:
-    """Whether `is_causal` is True and there is a mask; its values are not checked, because that would wait for them."""
+    """Whether `is_causal` is True and there is a mask.  Checking the mask's values would wait for them."""
     return bool(is_causal) and mask is not None
 
 
@@ -206,7 +206,7 @@ class TransformerEncoder(Module):
         enable_nested_tensor, mask_check: PyTorch's arguments, without effect.
 
     Raises:
-        TypeError: if `encoder_layer` is no module, or `num_layers` no integer.
+        TypeError: if `encoder_layer` is no module, or `num_layers` no integer; when called with another dtype.
         ValueError: when called with another shape.
 
     Example:
@@ -237,7 +237,7 @@ class TransformerEncoder(Module):
     ) -> Tensor:
         """Return `src` encoded by all layers, in the same shape; the masks are as for `MultiheadAttention`.
 
-        Without a mask `is_causal` has no effect.
+        `is_causal` counts as False if it is None, or without `mask`.
         """
         causal = _is_causal(mask, is_causal)
         for layer in self.layers:
@@ -257,7 +257,7 @@ class TransformerDecoder(Module):
         norm: a module, usually a layer norm, to apply to the last layer's result, or None.
 
     Raises:
-        TypeError: if `decoder_layer` is no module, or `num_layers` no integer.
+        TypeError: if `decoder_layer` is no module, or `num_layers` no integer; when called with another dtype.
         ValueError: when called with another shape.
 
     Example:
@@ -285,7 +285,8 @@ class TransformerDecoder(Module):
     ) -> Tensor:
         """Return `tgt` decoded by all layers, in the same shape; the arguments are as for `TransformerDecoderLayer`.
 
-        But `tgt_is_causal` has no effect without `tgt_mask`, nor `memory_is_causal` without `memory_mask`.
+        But None for `tgt_is_causal` is False; it has no effect without `tgt_mask`, nor `memory_is_causal` without
+        `memory_mask`.
         """
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         causal = _is_causal(tgt_mask, tgt_is_causal), _is_causal(memory_mask, memory_is_causal)
@@ -302,7 +303,8 @@ class Transformer(Module):
 
     Args:
         num_encoder_layers, num_decoder_layers: the numbers of layers of encoder and decoder.
-        custom_encoder, custom_decoder: modules to use instead of `TransformerEncoder` and `TransformerDecoder`.
+        custom_encoder, custom_decoder: modules to use instead of `TransformerEncoder` and `TransformerDecoder`; their
+            parameters of two or more dimensions are initialised anew.
         The other arguments are as for `TransformerEncoderLayer`.
 
     Raises:
@@ -369,7 +371,7 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Encode `src`, and return `tgt` decoded with the encoder's result; masks are as for `MultiheadAttention`.
+        """Encode `src`, and return `tgt` decoded with the encoder's result; the masks are those of encoder and decoder.
 
         Raises:
             TypeError: if `src` or `tgt` is no tensor.

@@ -75,7 +75,7 @@ def fuse_linear_bn_eval(linear: Fused, bn: Module) -> Fused:
 
     Raises:
         ValueError: for layers in training mode, no running statistics, or numbers of features that differ, unless `bn`
-            has one.
+            has 1 feature.
     """
     mean, variance, eps = _statistics("fuse_linear_bn_eval", linear, bn)
     if isinstance(linear, Linear) and mean.shape[0] not in (1, linear.out_features):

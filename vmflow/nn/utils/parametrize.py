@@ -99,7 +99,7 @@ class ParametrizationList(ModuleList):
             raise ValueError("ParametrizationList: expected at least one module")
         super().__init__(modules)
         self.unsafe = unsafe
-        # The first module's `right_inverse` runs last, and makes the originals.
+        # The first of the `right_inverse` methods runs last, and makes the originals.
         inverting = [module for module in modules if hasattr(module, "right_inverse")]
         name = type((inverting or modules)[0]).__name__
         with no_grad():
@@ -254,7 +254,7 @@ def _new(plain: Any, names: tuple[str, ...]) -> Module:
 def _class_with(plain: Any, names: tuple[str, ...]) -> Any:
     """Make a subclass of the module class `plain` with a property for each parametrized tensor in `names`.
 
-    Modules with the same class, and the same names in one order, share the subclass, so the subclass is never changed.
+    Modules with the same class, and the same names in the same order, share the subclass, which is never changed.
     """
     space: dict[str, Any] = {name: property(partial(_computed, name)) for name in names}
     space.update(_plain=plain, _names=names, __module__=plain.__module__, __doc__=plain.__doc__)

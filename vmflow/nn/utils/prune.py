@@ -175,8 +175,9 @@ def global_unstructured(
         kwargs: the arguments of the constructor of `pruning_method`.
 
     Raises:
-        TypeError: for parameters that are no pairs, or a method that is not unstructured.
-        ValueError: if there is no such parameter, or for scores of another shape.
+        TypeError: if `importance_scores` is no mapping, or for a method that is not unstructured.
+        ValueError: for no parameters, an amount out of range or scores of another shape; if there is no such
+            parameter.
 
     Example:
         >>> prune, a, b = flow.nn.utils.prune, flow.nn.Linear(2, 2), flow.nn.Linear(2, 3)
