@@ -130,6 +130,8 @@ def test_bad_arguments(message: str, call: Any) -> None:
         ("pad_sequence: expected tensors, got Tensor, list", lambda x: rnn.pad_sequence([flow.ones(2), x])),
         ("pad_sequence: expected tensors, got list", lambda x: rnn.pack_sequence([x])),
         ("unpad_sequence: expected tensors, got list", lambda x: rnn.unpad_sequence(x, [1])),
+        (r"lengths must be integers, got \[1\.5\]", lambda x: rnn.unpad_sequence(flow.tensor(x), flow.tensor([1.5]))),
+        (r"lengths must be integers, got \[1\.0\]", lambda x: rnn.pack_padded_sequence(flow.tensor(x), flow.ones(1))),
         ("expected a packed batch, got list", lambda x: rnn.pad_packed_sequence(x)),
         ("expected a packed batch, got list", lambda x: rnn.unpack_sequence(x)),
     ],

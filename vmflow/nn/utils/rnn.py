@@ -59,7 +59,7 @@ def batch_sizes_of(packed: PackedSequence) -> tuple[int, ...]:
 
     Raises:
         TypeError: for anything else than a packed batch.
-        ValueError: unless the numbers are positive and never rise.
+        ValueError: for no steps, or unless the numbers are positive and never rise.
 
     Example:
         >>> rnn = flow.nn.utils.rnn
@@ -88,6 +88,8 @@ def _as_indices(values: Array, data: Tensor) -> Tensor:
 
 def _read_lengths(name: str, lengths: Tensor | Sequence[int], batch: int, longest: int) -> Array:
     values = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
+    if values and np.array(values).dtype.kind in "fc":
+        raise TypeError(f"{name}: lengths must be integers, got {values}")
     array = np.array(values, np.int64)
     if array.shape != (batch,) or batch == 0 or array.min() < 1 or array.max() > longest:
         raise ValueError(f"{name}: expected one length from 1 to {longest} for each of {batch} sequences, got {values}")
@@ -112,7 +114,7 @@ def pack_padded_sequence(
         enforce_sorted: whether sequences not sorted by falling length are an error; else this function sorts them.
 
     Raises:
-        TypeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor, or for lengths that are no integers.
         ValueError: for fewer than two dimensions, or lengths that do not fit the input, or with `enforce_sorted` are
             not sorted.
 
@@ -159,7 +161,7 @@ def pad_packed_sequence(
         The padded batch, and the lengths, (batch,), int64 on the host.
 
     Raises:
-        TypeError: for anything else than a packed batch.
+        TypeError: for anything else than a packed batch, or a `total_length` that is no integer.
         ValueError: if a sequence is longer than `total_length`.
 
     Example:
@@ -235,15 +237,15 @@ def pad_sequence(
 def unpad_sequence(
     padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
 ) -> list[Tensor]:
-    """Return the sequences of a padded batch, as views without the padding: the inverse of `pad_sequence`.
+    """Return the sequences of a batch padded on the right, as by `pad_sequence`: views without the padding.
 
     Args:
         padded_sequences: (steps, batch, *), or (batch, steps, *).
-        lengths: (batch,), the length of each sequence; a tensor of lengths is waited for.
+        lengths: (batch,), the length of each sequence, at least 1; a tensor of lengths is waited for.
         batch_first: whether `padded_sequences` is (batch, steps, *).
 
     Raises:
-        TypeError: if `padded_sequences` is no tensor.
+        TypeError: if `padded_sequences` is no tensor, or for lengths that are no integers.
         ValueError: for lengths that do not fit.
         IndexError: for fewer than two dimensions.
 
@@ -262,7 +264,8 @@ def pack_sequence(sequences: Iterable[Tensor], enforce_sorted: bool = True) -> P
 
     Raises:
         TypeError: for sequences that are no tensors.
-        ValueError: for no or empty sequences, or with `enforce_sorted` if they are not sorted by falling length.
+        ValueError: for no sequences, empty ones or unequal shapes (*); with `enforce_sorted`, unless they are sorted
+            by falling length.
 
     Example:
         >>> flow.nn.utils.rnn.pack_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])]).data
