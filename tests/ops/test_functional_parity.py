@@ -104,6 +104,8 @@ def test_dimensions_of_glu_and_softmin() -> None:
         x = flow.tensor(numbers(0, *shape))
         assert F.softmin(x).tolist() == F.softmin(x, dim).tolist()
     assert F.softmin(flow.tensor([1, 2]), 0, dtype=flow.float64).dtype is flow.float64
+    # The cast comes before the minus, with which small integers would wrap around.
+    assert F.softmin(flow.tensor([0, 200], dtype=flow.uint8), 0, dtype=flow.float32).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(("name", "arguments", "keywords"), [*ACTIVATIONS, *PLAIN], ids=lambda name: str(name))

@@ -160,7 +160,9 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     check_tensors("softmin", input)
     if dim is None:
         dim = 0 if input.ndim in (0, 1, 3) else 1
-    return softmax(-input, dim, dtype=dtype)
+    if dtype is not None:
+        input = input.to(dtypes.checked("softmin", dtype))
+    return softmax(-input, dim)
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
