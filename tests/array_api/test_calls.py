@@ -468,6 +468,8 @@ def test_tensors_know_their_namespace() -> None:
     assert x.to_device("sim").device.type == "sim"
     with pytest.raises(ValueError, match="stream must be None"):
         x.to_device("cpu", stream=1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a device is named by a string"):
+        x.to_device(flow.float64)  # type: ignore[arg-type]
 
 
 def test_gradients_flow() -> None:

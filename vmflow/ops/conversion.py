@@ -83,8 +83,8 @@ def parse_to(
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Convert to another dtype or device: ``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``.
 
-    ``to(memory_format=vmflow.channels_last)`` changes the order of elements in memory; without a format, the result of
-    another dtype is in C order.  The shape stays.  Returns the tensor itself if nothing changes, unless ``copy=True``.
+    ``to(memory_format=vmflow.channels_last)`` changes the order of elements in memory; without a format, a copy is in
+    C order.  The shape stays.  Returns the tensor itself if nothing changes, unless ``copy=True``.
 
     Raises:
         TypeError: for any other argument.
@@ -318,7 +318,8 @@ def to_device(self: Tensor, device: Device | str, /, *, stream: None = None) -> 
     """Copy the tensor to another device: `to` by the name that the array API standard has for it.  The shape stays.
 
     Raises:
-        ValueError: if a stream is given, since vmflow itself orders copies between devices, or for an unknown device.
+        ValueError: if a stream is given, since vmflow itself orders copies between devices.  Other errors are as for
+            `to`.
 
     Example:
         >>> flow.tensor([1, 2]).to_device("cpu")
@@ -326,4 +327,4 @@ def to_device(self: Tensor, device: Device | str, /, *, stream: None = None) -> 
     """
     if stream is not None:
         raise ValueError(f"to_device: stream must be None, not {stream!r}")
-    return self.to(device)
+    return self.to(device=device)
