@@ -286,6 +286,9 @@ def test_new_tensors_written_to_out_have_its_dtype(
         call(out=flow.zeros(7, 5))
     with pytest.raises(TypeError, match=r"out is of the dtype vmflow\.int64, and vmflow\.float32 was asked for"):
         call(out=flow.zeros_like(out, dtype=flow.int64), dtype=flow.float32)
+    assert call(out=out, requires_grad=True) is out
+    assert out.requires_grad
+    assert out.is_leaf
 
 
 @pytest.mark.parametrize("device", ["cpu", "sim"])

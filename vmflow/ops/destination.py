@@ -88,7 +88,7 @@ def delivered_all(name: str, out: Any, inputs: tuple[Any, ...], compute: Callabl
 
 
 def check_destination(name: str, out: Tensor, inputs: tuple[Tensor, ...]) -> None:
-    """Raise TypeError unless `out` is a tensor on the inputs' device; RuntimeError if a gradient would be recorded."""
+    """Raise TypeError unless `out` and inputs are tensors of one device; RuntimeError if gradients are recorded."""
     if not isinstance(out, _tensors.Tensor):
         raise TypeError(f"{name}: out must be a tensor, not {type(out).__name__}")
     for operand in inputs:
@@ -107,7 +107,7 @@ def out_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
     """Add the argument ``out`` to the decorated function: its result is computed and then copied into `out`.
 
     Args:
-        name: the function's public name, for errors, if it is not its own.
+        name: the function's public name, for errors, by default the decorated function's.
 
     Raises:
         TypeError: when called, if `out` is no tensor or on another device.
@@ -147,7 +147,9 @@ def out_as_made() -> Callable[[Declared], Declared]:
                     if requested is not None and (Device(requested) if key == "device" else requested) is not own:
                         raise TypeError(f"{name}: out is of the {key} {own}, and {requested} was asked for")
                     kwargs[key] = own
-            return delivered(name, out, operands, lambda: beside(function(*args, **kwargs), out))
+            requires_grad = kwargs.pop("requires_grad", False)
+            made = delivered(name, out, operands, lambda: beside(function(*args, **kwargs), out))
+            return made.requires_grad_() if requires_grad else made
 
         return cast(Declared, with_out)
 
