@@ -153,6 +153,10 @@ def test_dtype_of_data_as_asked() -> None:
         (lambda: flow.logspace(0, 1, 2, dtype=flow.bool), TypeError, "logspace is not defined for bool"),
         (lambda: flow.arange("a"), TypeError, "expected a tensor or a number"),  # type: ignore[arg-type]
         (lambda: flow.linspace(0, 1, -1), ValueError, "cannot be negative"),
+        (lambda: flow.linspace(flow.ones(2), 1, 3), ValueError, "has 2 elements, not one"),  # type: ignore[arg-type]
+        (lambda: flow.as_tensor(np.ones(1), dtype=float), TypeError, "as_tensor: dtype must be"),  # type: ignore[arg-type]
+        (lambda: flow.frombuffer(b"a", dtype=bool), TypeError, "frombuffer: dtype must be"),  # type: ignore[arg-type]
+        (lambda: flow.ones(1).new_zeros(2, dtype=float), TypeError, "new_zeros: dtype must be"),  # type: ignore[arg-type]
         (lambda: flow.eye(-1), ValueError, "cannot be negative"),
         (lambda: flow.from_numpy([1]), TypeError, "expected a numpy array"),
         (lambda: flow.from_numpy(np.zeros(2, "datetime64[s]")), TypeError, "no vmflow dtype holds"),
@@ -367,6 +371,11 @@ def test_complex_limits_of_linspace_and_logspace(contract: KernelContract) -> No
 def test_ranges_that_a_dtype_does_not_hold(call: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_limits_of_linspace_and_logspace_may_be_tensors(contract: KernelContract) -> None:
+    check(flow.linspace(flow.tensor(0), flow.tensor([4.0]), 3), [0, 2, 4], "float32")  # type: ignore[arg-type]
+    check(flow.logspace(flow.tensor(0), 2, 3), [1, 10, 100], "float32")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 10, 101, 1000])

@@ -248,7 +248,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None
     """Convert `data`, of any shape, to a tensor.
 
     Tensors, arrays that `from_numpy` accepts, and objects with ``__cuda_array_interface__`` are copied only to another
-    dtype or device; otherwise the result is `data` itself, or shares its memory.
+    dtype or device; else the result for them is `data` itself, or shares its memory.
 
     Raises:
         TypeError, ValueError, OverflowError: as `tensor`.
@@ -259,6 +259,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None
     """
     if isinstance(data, _tensors.Tensor):
         return data.to(device=device, dtype=dtype)
+    _dtype("as_tensor", dtype)
     fits = isinstance(data, np.ndarray) and (dtype is None or dtype.numpy == data.dtype)
     if fits and memory_layout(data) is not None:
         return from_numpy(data).to(chosen_device(device))
@@ -344,11 +345,12 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
 
     Raises:
         ValueError: if no bytes are left after `offset`, fewer than `count` elements, or, without `count`, no whole
-            number of elements; if `count` is 0 or below -1.
+            number of elements; if `offset` is negative, or `count` is 0 or below -1.
 
     >>> flow.frombuffer(bytearray([1, 2, 0, 1]), dtype=flow.int16)
     tensor([513, 256], dtype=vmflow.int16)
     """
+    _dtype("frombuffer", dtype)
     size, itemsize = memoryview(buffer).nbytes, dtype.itemsize
     if not 0 <= offset < size:
         raise ValueError(f"frombuffer: an offset of {offset} bytes is not within a buffer of {size}")
@@ -376,7 +378,7 @@ def scalar_tensor(
     """Make a 0-d tensor of a number, by default of the default dtype.
 
     Raises:
-        TypeError: if the value is no number.
+        TypeError, ValueError, OverflowError: as `full`.
 
     Example:
         >>> flow.scalar_tensor(2)
@@ -427,8 +429,9 @@ def from_numpy(ndarray: Array) -> Tensor:
 
     Raises:
         TypeError: if `ndarray` is no array, or has a dtype that vmflow lacks.
-        ValueError: if the array is read-only, byte-swapped, has a negative stride, or its strides, its offset in its
-            base, or its base's size are no multiples of the size of its elements.
+        ValueError: if the array is read-only or byte-swapped; unless it is C-contiguous, also if it has a negative
+            stride, or its strides, its offset in its base, or its base's size are no multiples of the size of its
+            elements.
 
     Example:
         >>> import numpy as np
@@ -528,26 +531,26 @@ def full(
 
     Raises:
         TypeError: if a size is no integer, or `fill_value` is no number or tensor, or complex for a real dtype.
-        ValueError: if a size is negative, `fill_value` has several elements, or the dtype does not hold it.
-        OverflowError: if neither int64 nor uint64 holds an integer.
+        ValueError: if a size is negative, `fill_value` has not one element, or the dtype does not hold it.
+        OverflowError: if `fill_value` is an integer that neither int64 nor uint64 holds.
 
     Example:
         >>> flow.full((2, 2), 7)
         tensor([[7, 7],
                 [7, 7]])
     """
-    value = _one_number("full", fill_value)
+    value = one_number("full", fill_value)
     kind = dtype if dtype is not None else dtypes.of_scalar(type(value))
     return tracked(full_of(sized_meta("full", (size,), kind, device, None, placement, sbp), value), requires_grad)
 
 
-def _one_number(name: str, value: Any) -> Any:
+def one_number(name: str, value: Any) -> Any:
     """Convert `value`, a number or a tensor of one element, to a Python number; waits for the value of a tensor.
 
     Raises:
         TypeError: if `value` is neither a number nor a tensor.
-        ValueError: if it is a tensor of several elements.
-        OverflowError: if neither int64 nor uint64 holds an integer.
+        ValueError: if `value` is a tensor of no or several elements.
+        OverflowError: if `value` is an integer that neither int64 nor uint64 holds.
     """
     return number(name, value.item() if isinstance(value, _tensors.Tensor) else value)
 
@@ -575,7 +578,8 @@ def empty(
 
     Raises:
         TypeError: if there are no sizes, or a size is no integer.
-        ValueError: if a size is negative, or the memory format is for another number of dimensions.
+        ValueError: if a size is negative, or the memory format is `preserve_format`, or for another number of
+            dimensions.
 
     Example:
         >>> flow.empty(2, 3).shape
@@ -700,13 +704,13 @@ def full_like(
         TypeError: if `fill_value` is no number or tensor, or complex for a real dtype.
         ValueError: if `fill_value` has several elements, the dtype does not hold it, or the memory format is for
             another number of dimensions.
-        OverflowError: if neither int64 nor uint64 holds an integer.
+        OverflowError: if `fill_value` is an integer that neither int64 nor uint64 holds.
 
     Example:
         >>> flow.full_like(flow.tensor([1, 2]), 7)
         tensor([7, 7])
     """
-    value = _one_number("full_like", fill_value)
+    value = one_number("full_like", fill_value)
     order = chosen_order("full_like", input, memory_format)
     output = meta_like("full_like", input, dtype, device)
     return tracked(laid_out(lambda laid: full_of(laid, value), output, order), requires_grad)
@@ -770,9 +774,10 @@ def arange(
     for an integer `dtype` the arguments first lose their fractions.
 
     Raises:
-        ValueError: if `step` is 0 or leads away from `end`, or an argument is not finite.
-        ValueError, OverflowError: if `start` or `step` is 2**63 or more and an integer dtype does not hold it.
-        TypeError: for bool as dtype.
+        ValueError: if `step` is 0 or leads away from `end`, an argument is not finite, or `start` or `step` is 2**63 or
+            more and an integer dtype does not hold it.
+        OverflowError: for an integer that neither int64 nor uint64 holds.
+        TypeError: for bool as dtype, or an argument that is no real number.
 
     Example:
         >>> flow.arange(1, 10, 3)
@@ -844,7 +849,7 @@ def linspace(
     An integer dtype drops fractions.  A vector of one element holds `start`.  Complex limits give a complex dtype.
 
     Raises:
-        TypeError: for the dtype bool, and for another than a complex one if a limit is complex.
+        TypeError: for the dtype bool; for another than a complex one if a limit is complex; if `steps` is no integer.
         ValueError: if `steps` is negative, or an integer dtype does not hold a limit.
 
     Example:
@@ -856,7 +861,7 @@ def linspace(
     output = sized_meta("linspace", (steps,), dtype, device, None, placement, sbp)
     if output.dtype is dtypes.bool_:
         raise TypeError("linspace is not defined for bool tensors; give a dtype of numbers")
-    limits = number("linspace", start), number("linspace", end)
+    limits = one_number("linspace", start), one_number("linspace", end)
     if any([isinstance(limit, complex) for limit in limits]):
         kind = dtypes.promote_types(output.dtype, dtypes.complex64) if dtype is None else output.dtype
         for limit in limits:
@@ -988,13 +993,13 @@ def new_full(
     Raises:
         TypeError: if a size is no integer, or `fill_value` is no number or tensor, or complex for a real dtype.
         ValueError: if a size is negative, `fill_value` has several elements, or the dtype does not hold it.
-        OverflowError: if neither int64 nor uint64 holds an integer.
+        OverflowError: if `fill_value` is an integer that neither int64 nor uint64 holds.
 
     Example:
         >>> flow.tensor([1]).new_full((2,), 7)
         tensor([7, 7])
     """
-    value = _one_number("new_full", fill_value)
+    value = one_number("new_full", fill_value)
     return tracked(full_of(_meta_like(self, "new_full", (size,), dtype, device), value), requires_grad)
 
 
@@ -1026,8 +1031,7 @@ def new(self: Tensor, *data: Any) -> Tensor:
     """Call `new_empty` for integers, a `Size`, or nothing (shape [0]), else `new_tensor`; PyTorch's older name.
 
     Raises:
-        TypeError: for data that holds anything but numbers.
-        ValueError: if a size is negative.
+        TypeError, ValueError, OverflowError: as `new_empty` and `new_tensor`.
 
     Example:
         >>> flow.ones(1).new([1, 2])
@@ -1079,7 +1083,7 @@ def _meta_like(
     A global `self` gives a global meta by default: broadcast on its ranks, or for the same shape with its splits."""
     placement, sbp = (named.pop("placement", None), named.pop("sbp", None)) if named else (None, None)
     shape = lengths(name, size, named)
-    kind = dtype or self.dtype
+    kind = _dtype(name, dtype) or self.dtype
     spread = self._blob.meta.spread
     if spread is not None and placement is None and sbp is None and device is None:
         beside: TensorMeta = spread.like(shape, kind) if shape == self.shape else spread.everywhere().like(shape, kind)

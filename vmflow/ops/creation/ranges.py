@@ -18,7 +18,7 @@ from vmflow.ops.shape.strided import as_strided
 from vmflow.ops.shape.view import sizes
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
 
-from .creation import empty, linspace, sized_meta
+from .creation import empty, linspace, one_number, sized_meta
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -43,7 +43,7 @@ def logspace(
     """Make a vector of `steps` values from ``base ** start`` to ``base ** end``, with exponents at equal distances.
 
     Raises:
-        TypeError: for the dtype bool, and for another than a complex one if a limit is complex.
+        TypeError: for the dtype bool; for another than a complex one if a limit is complex; if `steps` is no integer.
         ValueError: if `steps` is negative.
 
     Example:
@@ -54,7 +54,7 @@ def logspace(
         raise ValueError(f"logspace: steps cannot be negative, got {steps}")
     if dtype is dtypes.bool_:
         raise TypeError("logspace is not defined for bool tensors; give a dtype of numbers")
-    limits = number("logspace", start), number("logspace", end)
+    limits = one_number("logspace", start), one_number("logspace", end)
     wide, kind = dtypes.float64, dtype or dtypes.get_default_dtype()
     if any([isinstance(limit, complex) for limit in limits]):
         wide, kind = dtypes.complex128, dtype or dtypes.promote_types(kind, dtypes.complex64)
@@ -87,7 +87,7 @@ def tril_indices(
 
     Raises:
         ValueError: if a size is negative.
-        TypeError: for another dtype.
+        TypeError: for another dtype, or if a size or `offset` is no integer.
 
     Example:
         >>> flow.tril_indices(2, 2)
@@ -111,7 +111,7 @@ def triu_indices(
 
     Raises:
         ValueError: if a size is negative.
-        TypeError: for another dtype.
+        TypeError: for another dtype, or if a size or `offset` is no integer.
 
     Example:
         >>> flow.triu_indices(2, 2)
