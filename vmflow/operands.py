@@ -60,8 +60,7 @@ def listed_tensors(name: str, sequence: Any) -> tuple[Tensor, ...]:
     """Convert a sequence or iterator of tensors, the argument of the function `name`, to a tuple.
 
     Raises:
-        TypeError: if an element is no tensor; also if `sequence` is one tensor, which may be passed by mistake or to
-            mean its rows.
+        TypeError: for anything else; also for one tensor, which may be passed by mistake or to mean its rows.
     """
     if isinstance(sequence, TensorFields):
         raise TypeError(

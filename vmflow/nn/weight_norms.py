@@ -53,7 +53,9 @@ def length_of_slices(weight: Tensor, dim: int | None) -> Tensor:
 
 
 def _parameter_of(function: str, module: Module, name: str, dim: int | None) -> Parameter:
-    """Return the parameter `name` of a module; raise an error with `function` if there is none, or it has no `dim`."""
+    """Return the parameter `name` of a module; raise an error that names `function` if there is none, or
+    the parameter has no `dim`.
+    """
     weight = module._parameters.get(name)
     if weight is None:
         raise ValueError(f"{function}: {type(module).__name__} has no parameter {name!r}")

@@ -19,10 +19,10 @@ FUNCTIONS: Final[set[str]] = set()
 def autocast_as_op(function: Function) -> Function:
     """Let autocast treat a function as one op, with the class of dtypes that `vmflow.amp.policy` has for its name.
 
-    Under autocast its arguments that are tensors of float32 or less are cast first, and its body runs without autocast;
-    with ``out`` neither happens.  So a function that compares dtypes sees the dtypes in which its ops compute, and one
-    of the float32 class computes in float32 throughout, also where it multiplies matrices.  Tensors in lists are not
-    cast.
+    Under autocast its arguments that are tensors of float32, float16 or bfloat16 are cast first, and its body runs
+    without autocast; with ``out`` neither happens.  So a function that compares dtypes sees the dtypes in which its ops
+    compute, and one of the float32 class computes in float32 throughout, also where it multiplies matrices.  Tensors in
+    lists are not cast.
 
     Do not decorate functions that change an argument in place: they would change the cast copy.
     """

@@ -208,8 +208,8 @@ def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Te
         TypeError: if `src` is neither a tensor nor a number, or a complex number for a real `input`.
         ValueError: if `src` does not broadcast to `input`, or is a number out of the range of `input`'s dtype.
         OverflowError: if `src` is an integer out of the ranges of int64 and uint64.
-        RuntimeError: if `input` is expanded; or is, or views, a leaf that requires a gradient, while gradients are
-            recorded.
+        RuntimeError: if `input` is expanded, or only `src` is a meta tensor; or if `input` is, or views, a leaf that
+            requires a gradient, while gradients are recorded.
 
     Example:
         >>> flow.zeros(2).copy_(flow.tensor([1, 2]))
@@ -262,7 +262,7 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     Raises:
         TypeError: if `value` is neither a number nor a tensor, or a complex number for a real `input`.
         ValueError: if `value` is a tensor with dimensions, or a number out of the range of the dtype of `input`.
-        OverflowError: if neither int64 nor uint64 holds an integer.
+        OverflowError: if `value` is an integer that neither int64 nor uint64 holds.
         RuntimeError: if `input` is expanded; or is, or views, a leaf that requires a gradient, while gradients are
             recorded.
     """
@@ -298,7 +298,7 @@ def broadcasts_to(shape: Sequence[int], wider: Sequence[int]) -> bool:
 
 
 def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:
-    """Fit a gradient to its tensor's meta `wanted`: sum over broadcast dimensions, cast, spread over ranks alike."""
+    """Fit a gradient to its tensor's meta `wanted`: sum over broadcast dimensions, cast, and spread over ranks."""
     if gradient._blob.meta.shape != wanted.shape:
         extra = len(gradient.shape) - len(wanted.shape)
         dims = [*range(extra)]

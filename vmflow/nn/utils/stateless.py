@@ -40,7 +40,8 @@ def functional_call(
         args: the positional arguments: a tuple, or the only argument; None for none.
         kwargs: the keyword arguments.
         tie_weights: replace a tensor that the module has under several names under all of these names.
-        strict: whether the names must be all those of the module's parameters and buffers, and no others.
+        strict: whether all of the module's parameters and buffers must be given, each by one of its names, and no
+            others.
 
     Raises:
         TypeError: for anything else than a module or dicts of tensors, or a ``forward`` that is a coroutine function.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def _check_divisor(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> None:
-    """Raise ZeroDivisionError if both operands are integers, and the divisor `other` is the Python number 0."""
+    """Raise ZeroDivisionError if both operands are integers or bools, and the divisor `other` is a number, 0."""
     if isinstance(other, Number) and other == 0 and _common_dtype(input, other).category < FLOATING:
         raise ZeroDivisionError(f"{name}: integer division by zero")
 
@@ -190,7 +190,7 @@ def div(
         rounding_mode: None, "trunc" (round towards zero) or "floor"; integers stay integers if they are rounded.
 
     Raises:
-        TypeError: if neither operand is a tensor.
+        TypeError: if neither operand is a tensor; with a `rounding_mode`, if their common dtype is bool or complex.
         ValueError: for another `rounding_mode`, or if the shapes do not broadcast.
         ZeroDivisionError: for an integer divided by zero with a `rounding_mode`; when the result is read if the divisor
             is a tensor.
@@ -221,8 +221,8 @@ def pow(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None
 
     Raises:
         TypeError: if neither operand is a tensor, or their common dtype is bool.
-        ValueError: for an integer tensor and an integer number as exponent that is negative or exceeds the tensor's
-            dtype, or if the shapes do not broadcast.
+        ValueError: for an integer number as exponent that is negative, if `input` is an integer or bool tensor, or
+            exceeds the dtype of an integer tensor `input`; if the shapes do not broadcast.
 
     Example:
         >>> flow.pow(flow.tensor([1, 2, 3]), 2)
@@ -479,6 +479,7 @@ def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``input * input`` of each element; bools become int64.
 
     Raises:
+        TypeError: if `input` is no tensor.
         RuntimeError: if `out` has a dtype that cannot hold the result.
 
     Example:
@@ -564,7 +565,8 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
     """``input + value * tensor1 * tensor2``.  The shapes broadcast.
 
     Raises:
-        TypeError: if `value` is no integer and all tensors are integer or bool, or complex and no tensor is.
+        TypeError: if `value` is no number, or it has a fraction and all tensors are integer or bool, or it is complex
+            and no tensor is.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -581,7 +583,8 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
     """``input + value * tensor1 / tensor2``.  The shapes broadcast.
 
     Raises:
-        TypeError: if `tensor1` and `tensor2` are both integer or bool; convert with ``.float()`` first.
+        TypeError: if `tensor1` and `tensor2` are both integer or bool, which ``.float()`` converts; for `value`, as
+            `addcmul`.
         ValueError: if the shapes do not broadcast.
 
     Example:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @public()
 @autocast_as_op
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-    """Whether ``|input - other| <= atol + rtol * |other|`` for each element; infinities are close to themselves.
+    """Whether ``|input - other| <= atol + rtol * |other|`` for each element; infinities are close to themselves only.
 
     Args:
         input, other: of one dtype; the shapes broadcast.

@@ -53,7 +53,7 @@ def _view_complex(attributes: Attributes, shape: Shape, strides: Shape, offset: 
     if strides[-1] != 1 or offset % 2 or any([stride % 2 for stride in strides[:-1]]):
         raise RuntimeError(
             f"view_as_complex: real and imaginary parts must be adjacent in memory, at an even offset, got strides "
-            f"{list(strides)} and offset {offset}; use contiguous()"
+            f"{list(strides)} and offset {offset}; use clone()"
         )
     return shape[:-1], tuple([stride // 2 for stride in strides[:-1]]), offset // 2
 
@@ -97,7 +97,7 @@ def view_as_complex(input: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: if `input` is neither float32 nor float64, its last dimension is not 2, or real and
-            imaginary parts are not adjacent in memory at even offsets; then use ``contiguous()``.
+            imaginary parts are not adjacent in memory at even offsets; then use ``clone()``.
 
     Example:
         >>> flow.view_as_complex(flow.tensor([[1.0, 2.0]]))

@@ -221,7 +221,7 @@ def positive(input: Tensor) -> Tensor:
     """`input` itself, of any shape.
 
     Raises:
-        TypeError: if `input` is bool.
+        TypeError: if `input` is no tensor, or bool.
 
     Example:
         >>> flow.positive(flow.tensor([1, -2]))

@@ -159,7 +159,7 @@ def fitting(name: str, value: Any, dtype: DType) -> Any:
     Raises:
         TypeError: if `value` is no number, or complex while the dtype is not.
         ValueError: if `value` is real and out of the dtype's range; inf and nan are out of the range of integers only.
-        OverflowError: if neither int64 nor uint64 holds an integer.
+        OverflowError: if `value` is an integer that neither int64 nor uint64 holds.
 
     Example:
         >>> flow.random.fitting("uniform", 2.5, flow.int64)

@@ -258,11 +258,11 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
     Args:
         input: floating-point, (N, C, ...) or of any shape.
-        weight: of the same dtype, with one element, or C elements for dimension 1.
+        weight: a scalar or vector of the same dtype, with one element, or C elements for dimension 1.
 
     Raises:
         TypeError: if the dtypes differ, or are not floating-point.
-        ValueError: for another number of weights.
+        ValueError: for a weight of another shape.
 
     Example:
         >>> flow.prelu(flow.tensor([-2.0, 3.0]), flow.tensor([0.5]))

@@ -67,7 +67,7 @@ class Binary:
         self.scalar = elementwise(f"{name}_scalar", result, scalars=1, **options)
 
     def of(self, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-        """Dispatch the op for these operands.  A named method, since Python calls `__call__` three times as slowly."""
+        """Dispatch the op for these operands.  A named method, since Python calls `__call__` more slowly."""
         if isinstance(other, _tensors.Tensor):
             if isinstance(input, _tensors.Tensor):
                 return _interpreter.dispatch(self.tensors, (input, other))
