@@ -193,6 +193,13 @@ def test_dropout_acts_in_training_only() -> None:
     assert 0.2 < (attention(x, x, x, average_attn_weights=False)[1].detach().numpy() == 0).mean() < 0.8
 
 
+@pytest.mark.parametrize("shape", [(0, 2, 4), (3, 0, 4)])
+def test_no_elements_or_sequences(shape: tuple[int, ...]) -> None:
+    x = flow.ones(shape)
+    assert nn.MultiheadAttention(4, 2)(x, x, x)[0].shape == shape
+    assert nn.TransformerEncoderLayer(4, 2, 8)(x).shape == shape
+
+
 def test_later_elements_do_not_change_earlier_results() -> None:
     """With the causal mask, given as numbers, as bools or by name, later positions change nothing earlier."""
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True), 2).eval()
