@@ -147,8 +147,7 @@ class TransformerDecoderLayer(_Layer):
             as for `TransformerEncoderLayer`.
 
     Raises:
-        ValueError: for sizes, a probability or an activation's name that does not fit; when called with another shape.
-        TypeError: for sizes that are no integers; when called with another dtype than the weights'.
+        ValueError, TypeError: as `TransformerEncoderLayer`.
 
     Example:
         >>> layer = flow.nn.TransformerDecoderLayer(8, nhead=2, dim_feedforward=16)
@@ -285,7 +284,7 @@ class TransformerDecoder(Module):
     ) -> Tensor:
         """Return `tgt` decoded by all layers, in the same shape; the arguments are as for `TransformerDecoderLayer`.
 
-        But None for `tgt_is_causal` is False; it has no effect without `tgt_mask`, nor `memory_is_causal` without
+        But `tgt_is_causal` counts as False if it is None, or without `tgt_mask`; and `memory_is_causal` without
         `memory_mask`.
         """
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)

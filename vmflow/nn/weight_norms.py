@@ -43,8 +43,8 @@ class WeightNorm:
 
 
 def length_of_slices(weight: Tensor, dim: int | None) -> Tensor:
-    """Return the norm of each slice along `dim`, counted from the front, with other dimensions of size 1; if None,
-    the whole norm, a scalar.
+    """Return the norm of each slice along `dim`, which is not negative, with other dimensions of size 1; for None, the
+    norm of the whole weight, a scalar.
     """
     if dim is None:
         return weight.norm()

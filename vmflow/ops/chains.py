@@ -26,7 +26,7 @@ GENERATION.watchers.append(_kernels.clear)
 
 
 def step_of(plan: OpPlan, attributes: Attributes, metas: Metas) -> OpStep | None:
-    """Return a call's `Step` in a `Chain`; None if its op cannot be fused, or its device is neither a CPU nor a GPU.
+    """Return a call's `Step` in a `Chain`; None if the call cannot be fused, or its device is neither a CPU nor a GPU.
 
     Args:
         plan: the plan of the op.

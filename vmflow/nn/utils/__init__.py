@@ -99,7 +99,7 @@ def clip_grad_norm_(
         parameters: the parameters whose gradients to change.
         max_norm: the largest norm allowed of all gradients together.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
-        error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN; else gradients become NaN or 0 then.
+        error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN; else it makes gradients NaN or 0.
         foreach: PyTorch's argument, without effect; there is one implementation.
 
     Returns:
@@ -170,8 +170,7 @@ def clip_grad_norm(
     """The old name of `clip_grad_norm_`, with a FutureWarning; the same arguments and result, a scalar.
 
     Raises:
-        ValueError: if `norm_type` is not positive.
-        RuntimeError: with `error_if_nonfinite`, for a norm that is not finite.
+        ValueError, RuntimeError: as `clip_grad_norm_`.
 
     Example:
         >>> flow.nn.utils.clip_grad_norm_(flow.nn.Parameter(flow.ones(2)), max_norm=1.0)

@@ -126,7 +126,7 @@ def _fused(
     shift: Tensor | None,
     outputs: int,
 ) -> tuple[Parameter, Parameter]:
-    """Return weight and bias of a fused layer; `outputs` is the number of the weight's dimension for the outputs."""
+    """Return weight and bias of a fused layer; `outputs` is the index of the weight's dimension for the outputs."""
     check_tensors(name, weight, mean, variance, optional=(bias, scale, shift))
     trained = bias is not None and bias.requires_grad  # a new bias is not trained, as in PyTorch
     with no_grad():

@@ -35,7 +35,7 @@ class _Buffer(Parameter):
     def grad(self) -> Tensor | None:
         """The gradients of all parameters in one tensor, `slopes`; gradients outside are copied into `slopes` first.
 
-        Never None, which can only be assigned: all gradients then become 0.
+        Reading never gives None.  Assigning None makes all gradients 0.
         """
         for member, part in self.members:
             if member.grad is not part:

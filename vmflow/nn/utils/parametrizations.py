@@ -302,7 +302,7 @@ def orthogonal(
         orthogonal_map: the map from an unconstrained matrix: "matrix_exp", "cayley", or "householder", which takes real
             matrices; by default "matrix_exp" for square and complex matrices, else "householder".
         use_trivialization: multiply the result by an orthogonal matrix, which is set when a value is assigned to the
-            weight, so that training continues from that value.  It needs a QR decomposition, of real matrices only.
+            weight, so that training continues from that value.  This needs a QR decomposition, of real matrices only.
 
     Raises:
         ValueError: if there is no such weight, for a vector or scalar, another map, or "householder" with a complex

@@ -332,8 +332,7 @@ class L1Unstructured(BasePruningMethod):
         amount: the number (an int) or the fraction (a float) of the elements to prune.
 
     Raises:
-        TypeError: if the amount is no number.
-        ValueError: if the amount is negative, or a fraction above 1; when a tensor has fewer elements.
+        TypeError, ValueError: as `RandomUnstructured`.
 
     Example:
         >>> flow.nn.utils.prune.L1Unstructured(1).prune(flow.tensor([3.0, 1.0, -2.0]))
@@ -437,10 +436,7 @@ class LnStructured(_Structured):
         dim: the dimension of the channels.
 
     Raises:
-        TypeError: if the amount is no number.
-        ValueError: if the amount is negative, or a fraction above 1; when it exceeds the number of channels, or
-            for a vector.
-        IndexError: when the tensor has no dimension `dim`.
+        TypeError, ValueError, IndexError: as `RandomStructured`.
 
     Example:
         >>> flow.nn.utils.prune.LnStructured(1, n=2, dim=0).prune(flow.tensor([[3.0, 1.0], [1.0, 2.0]]))

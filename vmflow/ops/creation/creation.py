@@ -347,8 +347,9 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
         ValueError: if no bytes are left after `offset`, fewer than `count` elements, or, without `count`, no whole
             number of elements; if `offset` is negative, or `count` is 0 or below -1.
 
-    >>> flow.frombuffer(bytearray([1, 2, 0, 1]), dtype=flow.int16)
-    tensor([513, 256], dtype=vmflow.int16)
+    Example:
+        >>> flow.frombuffer(bytearray([1, 2, 0, 1]), dtype=flow.int16)
+        tensor([513, 256], dtype=vmflow.int16)
     """
     _dtype("frombuffer", dtype)
     size, itemsize = memoryview(buffer).nbytes, dtype.itemsize
@@ -676,8 +677,7 @@ def ones_like(
     """Make a tensor of ones, of `input`'s shape and by default its dtype and device.
 
     Raises:
-        TypeError: if the memory format is none of vmflow's.
-        ValueError: if the memory format is for another number of dimensions.
+        TypeError, ValueError: as `zeros_like`.
 
     Example:
         >>> flow.ones_like(flow.tensor([5, 6]))
@@ -701,10 +701,7 @@ def full_like(
     """Make a tensor filled with `fill_value`, of `input`'s shape and by default its dtype and device.
 
     Raises:
-        TypeError: if `fill_value` is no number or tensor, or complex for a real dtype.
-        ValueError: if `fill_value` has several elements, the dtype does not hold it, or the memory format is for
-            another number of dimensions.
-        OverflowError: if `fill_value` is an integer that neither int64 nor uint64 holds.
+        TypeError, ValueError, OverflowError: as `full`; for the memory format, as `zeros_like`.
 
     Example:
         >>> flow.full_like(flow.tensor([1, 2]), 7)
@@ -729,8 +726,7 @@ def empty_like(
     """Make a tensor with uninitialized elements, of `input`'s shape and by default its dtype and device.
 
     Raises:
-        TypeError: if the memory format is none of vmflow's.
-        ValueError: if the memory format is for another number of dimensions.
+        TypeError, ValueError: as `zeros_like`.
 
     Example:
         >>> flow.empty_like(flow.tensor([1, 2])).shape
@@ -991,9 +987,7 @@ def new_full(
     """Make a tensor of the shape `size` filled with `fill_value`, by default with this tensor's dtype and device.
 
     Raises:
-        TypeError: if a size is no integer, or `fill_value` is no number or tensor, or complex for a real dtype.
-        ValueError: if a size is negative, `fill_value` has several elements, or the dtype does not hold it.
-        OverflowError: if `fill_value` is an integer that neither int64 nor uint64 holds.
+        TypeError, ValueError, OverflowError: as `vmflow.full`.
 
     Example:
         >>> flow.tensor([1]).new_full((2,), 7)

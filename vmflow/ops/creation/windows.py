@@ -113,8 +113,7 @@ def hamming_window(
     """A vector of ``alpha - beta * cos(2 pi n / N)``; for n, N and size 1, see `hann_window`.
 
     Raises:
-        TypeError: if the length is no integer, or the dtype is not floating-point.
-        ValueError: if the length is negative.
+        TypeError, ValueError: as `hann_window`.
 
     Example:
         >>> flow.hamming_window(4)
@@ -148,8 +147,7 @@ def bartlett_window(
     """A vector of ``1 - |2 n / N - 1|``, a triangle; for n, N and size 1, see `hann_window`.
 
     Raises:
-        TypeError: if the length is no integer, or the dtype is not floating-point.
-        ValueError: if the length is negative.
+        TypeError, ValueError: as `hann_window`.
 
     Example:
         >>> flow.bartlett_window(4)
@@ -183,8 +181,7 @@ def blackman_window(
     """A vector of ``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``; for n, N and size 1, see `hann_window`.
 
     Raises:
-        TypeError: if the length is no integer, or the dtype is not floating-point.
-        ValueError: if the length is negative.
+        TypeError, ValueError: as `hann_window`.
 
     Example:
         >>> flow.blackman_window(4).round(decimals=2).abs()
@@ -226,8 +223,7 @@ def kaiser_window(
         dtype, device, requires_grad, pin_memory, placement, sbp: as of `vmflow.zeros`; the dtype is floating-point.
 
     Raises:
-        TypeError: if the length is no integer, or the dtype is not floating-point.
-        ValueError: if the length is negative.
+        TypeError, ValueError: as `hann_window`.
 
     Example:
         >>> flow.kaiser_window(3, True, 0.0)

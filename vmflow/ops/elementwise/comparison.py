@@ -206,7 +206,7 @@ def isneginf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Whether each element is negative infinity: a bool tensor of the shape of `input`.
 
     Raises:
-        TypeError: if `input` is complex, as complex numbers have no sign.
+        TypeError: as `isposinf`.
 
     Example:
         >>> flow.isneginf(flow.tensor([1.0, flow.inf, -flow.inf]))

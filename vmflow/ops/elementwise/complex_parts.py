@@ -168,8 +168,7 @@ def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex tensor with these absolute values and angles in radians.  The shapes broadcast.
 
     Raises:
-        TypeError: unless both operands are float32 tensors, or both float64 tensors.
-        ValueError: if the shapes do not broadcast.
+        TypeError, ValueError: as `complex`.
 
     Example:
         >>> flow.polar(flow.tensor([2.0]), flow.tensor([0.0]))
