@@ -711,6 +711,11 @@ def test_factors_of_a_higher_kind_than_the_result(call: Callable[..., Any], mess
         call(flow.tensor([1, 2]), flow.tensor([1.0, 2.0]))
 
 
+def test_float_power_of_anything_but_numbers_names_the_function() -> None:
+    with pytest.raises(TypeError, match="float_power: expected a tensor or a number, got str"):
+        flow.float_power(flow.ones(1), "a")  # type: ignore[arg-type]
+
+
 def test_alpha_and_combined_forms(contract: KernelContract) -> None:
     x, y, z = [flow.tensor(value) for value in arrays_for(0, (3,), (3,), (3,))]
     check(flow.add(x, y, alpha=2), values(x) + 2 * values(y), "float64")

@@ -617,10 +617,12 @@ def float_power(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tenso
         >>> flow.float_power(flow.tensor([2, 3]), -1)
         tensor([0.5000, 0.3333], dtype=vmflow.float64)
     """
-    double = dtypes.complex128 if _common_dtype(input, exponent).is_complex else dtypes.float64
-    base, power = (
-        cast(operand, double) if isinstance(operand, _tensors.Tensor) else operand for operand in (input, exponent)
-    )
+    operands = [
+        operand if isinstance(operand, _tensors.Tensor) else number("float_power", operand)
+        for operand in (input, exponent)
+    ]
+    double = dtypes.complex128 if _common_dtype(*operands).is_complex else dtypes.float64
+    base, power = (cast(operand, double) if isinstance(operand, _tensors.Tensor) else operand for operand in operands)
     # Numbers become floats or complex numbers, so that `pow` does not apply its rules for integers to them.
     widened: Any = float if double is dtypes.float64 else complex
     return pow(
