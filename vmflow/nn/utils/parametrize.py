@@ -339,7 +339,7 @@ def register_parametrization(
 
 
 def _check_behind(value: Tensor, parametrization: Module) -> None:
-    """Raise ValueError unless a further parametrization and its inverse keep dtype and shape of the input `value`."""
+    """Raise ValueError unless a further parametrization and its inverse, if any, keep dtype and shape of `value`."""
     with no_grad():
         result = parametrization(value)
         _check_result("the parametrization", result, value)
