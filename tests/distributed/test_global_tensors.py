@@ -246,6 +246,10 @@ def test_mistakes() -> None:
         ):
             with pytest.raises(RuntimeError, match="operand 0 is a local tensor and another a global one; spread it"):
                 change()
+        with pytest.raises(RuntimeError, match=r"a global tensor cannot be copied to sim:0; move it by to_global"):
+            x.to("sim")
+        with pytest.raises(RuntimeError, match="a global tensor cannot be copied to sim:0"):
+            flow.ones(4, 3, device="sim").copy_(x)
         with pytest.raises(ValueError, match=r"a local tensor needs placement= and sbp="):
             flow.ones(3).to_global(sbp=sbp.broadcast)
         with pytest.raises(ValueError, match=r"there is no dimension 2 in a tensor of shape \[4, 3\]"):

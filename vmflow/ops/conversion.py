@@ -90,7 +90,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         TypeError: for any other argument.
         ValueError: for an unknown device, or a memory format for another number of dimensions.
         DeviceUnavailable: if the device cannot be used on this machine.
-        RuntimeError: if a meta tensor would be copied to another device.
+        RuntimeError: if a meta or global tensor would be copied to another device.
 
     Example:
         >>> flow.tensor([1, 2]).to(flow.float32)
@@ -114,7 +114,7 @@ def cpu(self: Tensor) -> Tensor:
     """Copy the tensor, of any shape, to the CPU; return the tensor itself if it is on the CPU.
 
     Raises:
-        RuntimeError: for a meta tensor.
+        RuntimeError: for a meta tensor, or a global one on other devices.
 
     Example:
         >>> flow.tensor([1, 2]).cpu()
@@ -130,7 +130,7 @@ def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: 
     Raises:
         TypeError, ValueError: if `device` is no CUDA device.
         DeviceUnavailable: if there is no such device.
-        RuntimeError: for a meta tensor.
+        RuntimeError: for a meta or global tensor.
 
     Example:
         >>> flow.ones(1).cuda().is_cuda if flow.cuda.is_available() else True

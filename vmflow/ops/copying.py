@@ -91,7 +91,7 @@ def transfer(input: Tensor, device: Device) -> Tensor:
     go only the shape and the dtype, and no gradient comes back.
 
     Raises:
-        RuntimeError: if `input` is a meta tensor, and `device` another device.
+        RuntimeError: if `input` is a meta or global tensor, and `device` not the meta device.
     """
     kinds = {input.device.type, device.type}
     if device.type == "meta":
@@ -101,6 +101,11 @@ def transfer(input: Tensor, device: Device) -> Tensor:
         raise RuntimeError(
             f"a tensor on the meta device has no data to copy to {device}; make one by empty_like(tensor, device=...), "
             "and modules by to_empty(device=...)"
+        )
+    if input._blob.meta.spread is not None:
+        raise RuntimeError(
+            f"a global tensor cannot be copied to {device}; move it by to_global(placement=..., sbp=...), or copy this "
+            "rank's part, to_local()"
         )
     if "cpu" not in kinds and kinds != {"cuda"}:
         input = transfer(input, Device("cpu"))
