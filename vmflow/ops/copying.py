@@ -213,8 +213,8 @@ def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Te
         TypeError: if `src` is neither a tensor nor a number, or a complex number for a real `input`.
         ValueError: if `src` does not broadcast to `input`, or is a number out of the range of `input`'s dtype.
         OverflowError: if `src` is an integer out of the ranges of int64 and uint64.
-        RuntimeError: if `input` is expanded, or only `src` is a meta tensor; or if `input` is, or views, a leaf that
-            requires a gradient, while gradients are recorded.
+        RuntimeError: if `input` is expanded, only `src` is a meta tensor, or only one of the two is global; or if
+            `input` is, or views, a leaf that requires a gradient, while gradients are recorded.
 
     Example:
         >>> flow.zeros(2).copy_(flow.tensor([1, 2]))

@@ -530,6 +530,8 @@ def full(
 ) -> Tensor:
     """Make a tensor of the shape `size` filled with `fill_value`, by default of the dtype that `tensor` gives a number.
 
+    The value of a tensor is waited for.
+
     Raises:
         TypeError: if a size is no integer, or `fill_value` is no number or tensor, or complex for a real dtype.
         ValueError: if a size is negative, `fill_value` has not one element, or the dtype does not hold it.
