@@ -106,6 +106,7 @@ def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:
     meta = target._blob.meta
     if result is meta:
         return
+    name = name.removesuffix("_scalar")
     if result.shape != meta.shape:
         raise RuntimeError(
             f"{name}: the result has shape {list(result.shape)}, which does not fit the tensor of shape "
