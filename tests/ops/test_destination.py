@@ -225,9 +225,9 @@ def test_wider_results_are_cast_and_higher_ones_refused(contract: KernelContract
     check(flow.lt(x, y, out=single), values(x) < values(y), "float32")
     with pytest.raises(RuntimeError, match="cannot be written"):
         flow.exp(x, out=flow.zeros(3, 3, dtype=flow.int64))
-    with pytest.raises(RuntimeError, match="^add: the result is float64, which cannot be written"):
+    with pytest.raises(RuntimeError, match=r"^add: the result is float64, which cannot be written"):
         flow.add(x, 1, out=flow.zeros(3, 3, dtype=flow.int64))
-    with pytest.raises(RuntimeError, match="^mul: a leaf tensor that requires a gradient"):
+    with pytest.raises(RuntimeError, match=r"^mul: a leaf tensor that requires a gradient"):
         flow.ones(2, requires_grad=True).mul_(2)
     with pytest.raises(RuntimeError, match="share one place in memory"):
         flow.exp(x, out=flow.zeros(1, 3, dtype=flow.float64).expand(3, 3))
