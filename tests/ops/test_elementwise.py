@@ -750,6 +750,8 @@ def test_isnan_isinf_isfinite(contract: KernelContract) -> None:
     limits = flow.finfo(flow.float32)
     check(flow.nan_to_num(_tensor([NAN, INF, -INF])), [0.0, limits.max, limits.min], "float32")
     check(flow.nan_to_num(flow.tensor([1])), [1], "int64")
+    complex_numbers = flow.tensor([complex(NAN, 1.0), complex(INF, NAN), 2j])
+    check(flow.nan_to_num(complex_numbers, 7.0, 8.0), [7.0 + 1j, 8.0 + 7j, 2j], "complex64")
 
 
 def test_closeness(contract: KernelContract) -> None:

@@ -348,7 +348,8 @@ def nan_to_num(
 ) -> Tensor:
     """Each element, with nan replaced by `nan`, and infinities by `posinf` and `neginf`; a copy of integers and bools.
 
-    The default is 0 for nan, and the dtype's largest and smallest number for infinities.
+    The default is 0 for nan, and the dtype's largest and smallest number for infinities.  Real and imaginary parts of
+    complex numbers are replaced separately.
 
     Raises:
         TypeError: if a replacement is no number, unless `input` is integer or bool.
@@ -360,6 +361,10 @@ def nan_to_num(
     check_tensors("nan_to_num", input)
     if input.dtype.category < FLOATING:
         return input.clone()
+    if input.dtype.is_complex:
+        from .complex_parts import view_as_complex, view_as_real  # which imports this module
+
+        return view_as_complex(nan_to_num(view_as_real(input), nan, posinf, neginf))
     limits = dtypes.finfo(input.dtype)
     result = where(isnan(input), 0.0 if nan is None else nan, input)
     result = where(input == math.inf, limits.max if posinf is None else posinf, result)
