@@ -191,6 +191,7 @@ def test_out() -> None:
         (lambda x: fft.irfftn(x, dim=()), ValueError, "expected at least one dimension to transform"),
         (lambda x: fft.fftfreq(0), ValueError, "n must be at least 1"),
         (lambda x: fft.rfftfreq(3, 0.0), ValueError, "distance d of samples cannot be 0"),
+        (lambda x: fft.fftfreq(3, 1j), TypeError, "the distance d must be a real number, not 1j"),  # type: ignore[arg-type]
         (lambda x: fft.fftfreq(3, dtype=flow.int64), TypeError, "expected a floating-point dtype, got int64"),
     ],
 )

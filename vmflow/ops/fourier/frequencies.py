@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import dtypes, interpreter as _interpreter
+from vmflow.arguments import real_number
 from vmflow.dtypes import FLOATING, dtype as DType
 from vmflow.instructions.blob import TensorMeta
 from vmflow.ops.creation.creation import sized_meta
 from vmflow.ops.destination import delivered
-from vmflow.ops.elementwise.inference import CHEAP, number
+from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr
 
 from .fourier import length_of
@@ -48,7 +49,7 @@ def _frequencies(
     if result_dtype.category < FLOATING:
         raise TypeError(f"{name}: expected a floating-point dtype, got {result_dtype.name}")
     output = sized_meta(name, (n // 2 + 1 if half else n,), result_dtype, device)
-    frequencies = _interpreter.dispatch(_FREQUENCIES, (), (output, n, half), (number(name, d),))
+    frequencies = _interpreter.dispatch(_FREQUENCIES, (), (output, n, half), (real_number(name, "the distance d", d),))
     if out is not None:
         return delivered(name, out, (), lambda: frequencies.to(out.device))
     return frequencies.requires_grad_() if requires_grad else frequencies
@@ -82,7 +83,7 @@ def fftfreq(
         dtype, device, requires_grad, pin_memory: see `vmflow.zeros`.
 
     Raises:
-        TypeError: if `n` is no integer, or the dtype is integer or bool.
+        TypeError: if `n` is no integer, `d` is no real number, or the dtype is integer or bool.
         ValueError: if `n` is below 1, or `d` is 0.
 
     Example:
@@ -106,8 +107,7 @@ def rfftfreq(
     """The frequencies, from 0 up, of the elements of an `rfft`, (n // 2 + 1,); for the arguments, see `fftfreq`.
 
     Raises:
-        TypeError: if `n` is no integer, or the dtype is integer or bool.
-        ValueError: if `n` is below 1, or `d` is 0.
+        TypeError, ValueError: as `fftfreq`.
 
     Example:
         >>> flow.fft.rfftfreq(4)
