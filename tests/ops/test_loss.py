@@ -362,6 +362,12 @@ def test_gradients_of_binary_cross_entropy_with_logits() -> None:
     )
 
 
+def test_infinite_scores_and_values() -> None:
+    infinite = flow.tensor([[1.0, math.inf]])
+    assert F.multilabel_margin_loss(infinite, flow.tensor([[0, -1]])).item() == math.inf
+    assert F.gaussian_nll_loss(infinite, flow.ones(1, 2), 1.0).item() == math.inf
+
+
 def test_logits_of_any_size() -> None:
     x = flow.tensor([1e4, -1e4, 0.0], requires_grad=True)
     value = loss.binary_cross_entropy_with_logits(x, flow.tensor([0.0, 1.0, 0.5]), reduction="none")

@@ -98,12 +98,13 @@ def gaussian_nll_loss(
     if isinstance(var, (int, float, np.number)):
         if var < 0:
             raise ValueError(f"gaussian_nll_loss: a variance cannot be negative, got {var}")
-        variance = input.detach() * 0.0 + max(float(var), eps)
+        number = max(float(var), eps)
+        losses = ((input - target).square() / number + log(number)) * 0.5
     else:
         variance = _fitting_variance(input, var)
         # A variance below eps becomes eps, but keeps a gradient of 1: add a difference that is 0.
         variance = where(variance < eps, (variance - variance.detach()) + eps, variance)
-    losses = (variance.log() + (input - target).square() / variance) * 0.5
+        losses = (variance.log() + (input - target).square() / variance) * 0.5
     if full:
         losses = losses + 0.5 * log(2 * pi)
     return reduced("gaussian_nll_loss", losses, reduction)

@@ -355,7 +355,7 @@ def multilabel_margin_loss(
     check_same(name, input, target)
     listed = (target < 0).to(target.dtype).cumsum(-1) == 0
     index = where(listed, target, 0)
-    right = (input.detach() * 0.0).scatter_add(-1, index, listed.to(input.dtype)) != 0
+    right = (listed.long() * 0).scatter_add(-1, index, listed.long()) != 0
     gaps = 1 - input.gather(-1, index).unsqueeze(-1) + input.unsqueeze(-2)
     counted = listed.unsqueeze(-1) & right.logical_not().unsqueeze(-2)
     losses = where(counted, gaps.clamp(min=0), 0.0).sum((-2, -1)) / input.shape[-1]
