@@ -300,6 +300,8 @@ def test_dtypes_must_agree_and_be_floating() -> None:
         conv2d(x.long(), w.long())
     with pytest.raises(TypeError, match="not defined for bool"):
         conv_transpose2d(x.bool(), w.bool())
+    with pytest.raises(TypeError, match="conv_transpose2d: expected one dtype, got float32 and float32 and float64"):
+        conv_transpose2d(x, w, flow.ones(1).double())
 
 
 @pytest.mark.parametrize(

@@ -511,6 +511,7 @@ def _transposed(
     margin, extra = sizes(name, "padding", padding, 0, rank), sizes(name, "output_padding", output_padding, 0, rank)
     parts = _groups(name, groups)
     check_floating(name, input._blob.meta)
+    _common_dtype(name, tuple([operand._blob.meta for operand in (input, weight, bias) if operand is not None]))
     fits = input.ndim in (rank + 1, rank + 2) and weight.ndim == rank + 2
     if not fits or input.shape[-rank - 1] != weight.shape[0] or weight.shape[0] % parts:
         raise ValueError(
