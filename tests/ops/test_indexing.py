@@ -646,6 +646,7 @@ def test_index_of_slices(contract: KernelContract) -> None:
     check(flow.take_along_dim(tensor, tensor.argsort(1), 1), np.sort(array, 1), "float64")
     check(flow.take_along_dim(tensor, flow.tensor([[1]]), 0), array[1:2], "float64")
     check(flow.take_along_dim(tensor, flow.tensor([5, 0])), array.reshape(-1)[[5, 0]], "float64")
+    check(flow.take_along_dim(flow.tensor(3.0), flow.tensor(0), 0), 3.0, "float32")
     check_gradients(lambda a, b: a.index_add(0, index, b), array, source, second=True)
     check_gradients(lambda a, b: a.index_copy(0, index, b), array, source)
     check_gradients(lambda a: a.index_fill(1, index, 2.0), array)
@@ -695,6 +696,8 @@ def test_indices_out_of_range_are_found_when_the_result_is_looked_at(bad: int) -
             result.numpy()
     with pytest.raises(ValueError, match="are not all classes from 0 to 2"):
         one_hot(index, 3).numpy()
+    with pytest.raises(ValueError, match="are not all classes from 0 to 0"):
+        one_hot(flow.tensor([-3 - bad, -102])).numpy()
     if bad >= 0:
         for wrong in (tensor[index], tensor[flow.tensor(bad)]):
             with pytest.raises(IndexError):

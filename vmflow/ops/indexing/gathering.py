@@ -395,6 +395,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, ou
         raise ValueError(
             f"take_along_dim: expected indices of {input.ndim} dimensions, got shape {list(indices.shape)}"
         )
+    if not input.ndim:
+        return gather(input, axis, indices)
     rest = broadcast_shapes(
         "take_along_dim",
         (*input.shape[:axis], 1, *input.shape[axis + 1 :]),
@@ -437,7 +439,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes == -1:
         if not tensor.numel():
             raise ValueError("one_hot: an empty tensor does not tell the number of classes; give num_classes")
-        num_classes = int(tensor.max().item()) + 1
+        num_classes = max(int(tensor.max().item()) + 1, 1)
     elif num_classes < 1:
         raise ValueError(f"one_hot: num_classes must be positive, or -1, not {num_classes}")
     return _interpreter.dispatch(_ONE_HOT, (tensor,), (num_classes,))
