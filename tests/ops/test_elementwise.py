@@ -307,6 +307,7 @@ def test_bool_arithmetic(contract: KernelContract) -> None:
         lambda x, b: flow.lerp(x, x.double(), 0.5),
         lambda x, b: flow.addcdiv(x, b, b),
         lambda x, b: x.long().round(decimals=1),
+        lambda x, b: flow.round(1.5, decimals=1),  # type: ignore[arg-type]
         lambda x, b: x.fill_(1j),
         lambda x, b: flow.isclose(x, x.double()),
         lambda x, b: flow.frac(b),

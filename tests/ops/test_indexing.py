@@ -773,6 +773,13 @@ def test_masks_and_nonzero(contract: KernelContract) -> None:
             "a source at least as large",
         ),
         (lambda x: x.scatter(0, flow.zeros(1, 1, dtype=flow.int64)), TypeError, "either src or value"),
+        (lambda x: x.scatter(0, [[0]], 1.0), TypeError, "expected tensors, got Tensor, list"),
+        (lambda x: x.scatter_reduce(0, flow.tensor([[0]]), 1.0, "sum"), TypeError, "expected tensors"),
+        (
+            lambda x: flow.index_put(x, (0, flow.tensor([1])), x[0, 0]),  # type: ignore[arg-type]
+            TypeError,
+            "expected tensors, got int",
+        ),
         (lambda x: x.scatter(0, flow.zeros(1, 1, dtype=flow.int64), x, reduce="max"), ValueError, "reduce must be"),
         (lambda x: x.scatter_add(0, flow.zeros(4, 4, dtype=flow.int64), x), ValueError, "no larger sizes"),
         (lambda x: x.index_select(0, flow.zeros(1, 1, dtype=flow.int64)), ValueError, "must be a vector"),

@@ -231,9 +231,14 @@ def test_einsum_broadcasts_sizes_of_one_and_keeps_dtypes(contract: KernelContrac
         (lambda x: flow.linalg.inv(x[0]), ValueError, "expected square matrices"),
         (lambda x: flow.linalg.inv(flow.eye(2, dtype=flow.int64)), TypeError, "not defined for int64"),
         (lambda x: flow.linalg.solve(flow.eye(3), x), ValueError, "does not fit"),
+        (lambda x: flow.linalg.solve(x[0], x, left=False), ValueError, "expected square matrices"),
+        (lambda x: flow.linalg.solve_triangular(x.T, x[0], upper=True, left=False), ValueError, "expected square"),
         (lambda x: flow.linalg.solve(flow.eye(2), x.double()), TypeError, "expected one dtype"),
         (lambda x: flow.einsum("ij,jk->ik", x), ValueError, "is for 2 operands, got 1"),
         (lambda x: flow.einsum("ij->ij"), ValueError, "is for 1 operands, got 0"),
+        (lambda x: flow.einsum("ij,j->i", x, 1.0), TypeError, "expected tensors"),  # type: ignore[arg-type]
+        (lambda x: flow.einsum(x, x), TypeError, "the equation must be a string, not Tensor"),
+        (lambda x: flow.chain_matmul(x, 1.0), TypeError, "expected tensors"),  # type: ignore[arg-type]
         (lambda x: flow.einsum("ijk->i", x), ValueError, "does not fit an operand of shape"),
         (lambda x: flow.einsum("i->i", x), ValueError, "does not fit an operand of shape"),
         (lambda x: flow.einsum("i1->i", x), ValueError, "does not fit"),

@@ -186,6 +186,7 @@ def test_out() -> None:
         (lambda x: linalg.lu_solve(flow.eye(2), flow.ones(3).int(), x), ValueError, r"pivots of shape \[3\]"),
         (lambda x: linalg.lu_solve(flow.eye(2), flow.ones(2), x), TypeError, "expected pivots of int32"),
         (lambda x: linalg.lu_solve(flow.eye(2), flow.ones(2).int(), x.mT), ValueError, "does not fit"),
+        (lambda x: linalg.lu_solve(flow.eye(2), flow.ones(2).int(), x[0], left=False), ValueError, "does not fit"),
         (lambda x: flow.lu_unpack(x, flow.ones(3).int()), ValueError, r"pivots of shape \[3\]"),
         (lambda x: linalg.solve_ex(flow.eye(3), flow.ones(3), left=False), ValueError, "left=False needs a matrix"),
         (lambda x: linalg.inv_ex(x), ValueError, "expected square matrices"),

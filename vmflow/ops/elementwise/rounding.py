@@ -66,6 +66,7 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
         return delivered("round", out, (input,), lambda: round(input, decimals=decimals))
     if not whole_number("round", "decimals", decimals):
         return _interpreter.dispatch(_ROUND, (input,))
+    check_tensors("round", input)
     if input.dtype.category < FLOATING:
         raise TypeError(f"round: decimals need a floating-point tensor, not {input.dtype.name}")
     if decimals > 0:

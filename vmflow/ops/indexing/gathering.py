@@ -345,6 +345,7 @@ def scatter(
         raise TypeError("scatter: give either src or value")
     if reduce not in _REDUCTIONS:
         raise ValueError(f"scatter: reduce must be one of {', '.join(map(repr, _REDUCTIONS))}, not {reduce!r}")
+    check_tensors("scatter", input, index)
     source = value if src is None else src
     if not isinstance(source, _tensors.Tensor):
         output = meta(index.shape, input.dtype, input.device)

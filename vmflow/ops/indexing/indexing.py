@@ -236,6 +236,7 @@ def _put_indices(
     check_tensors(name, input, values)
     if not isinstance(indices, (tuple, list)):
         raise TypeError(f"{name}: the indices must be a tuple of tensors, not {type(indices).__name__}")
+    check_tensors(name, optional=indices)
     items = normal_index(tuple([slice(None) if index is None else index for index in indices]), input)
     part, tensors = parted(input, items)
     if not tensors:

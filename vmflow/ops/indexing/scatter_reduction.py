@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.arguments import flag
 from vmflow.dtypes import FLOATING
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy
@@ -127,6 +128,7 @@ def scatter_reduce(
     """
     if reduce not in _REDUCTIONS:
         raise ValueError(f"scatter_reduce: reduce must be one of {', '.join(map(repr, _REDUCTIONS))}, not {reduce!r}")
+    check_tensors("scatter_reduce", input, index, src)
     axis = normalize_dim("scatter_reduce", dim, input.ndim)
     if src.ndim != index.ndim or any([size > limit for size, limit in zip(index.shape, src.shape, strict=True)]):
         raise ValueError(

@@ -349,7 +349,8 @@ def solve_triangular(
     """
     upper = flag("solve_triangular", "upper", upper)
     unitriangular = flag("solve_triangular", "unitriangular", unitriangular)
-    if not flag("solve_triangular", "left", left):
+    check_tensors("solve_triangular", A, B)
+    if not flag("solve_triangular", "left", left) and min(A.ndim, B.ndim) >= 2:
         return solve_triangular(A.mT, B.mT, upper=not upper, unitriangular=unitriangular).mT
     return _interpreter.dispatch(_SOLVE_TRIANGULAR, (A, B), (upper, unitriangular))
 

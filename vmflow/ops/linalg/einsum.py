@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from vmflow.operands import check_tensors
+from vmflow.operands import check_tensors, described
 from vmflow.ops.declaration import function
 from vmflow.ops.reduction.reduction import sum as sum_of
 from vmflow.ops.shape.view import expand, permute, reshape
@@ -48,7 +48,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     if not isinstance(equation, str):
-        raise TypeError(f"einsum: the equation must be a string, not {equation!r}")
+        raise TypeError(f"einsum: the equation must be a string, not {described(equation)}")
     check_tensors("einsum", *operands)
     inputs, output = _parse(equation, operands)
     sizes = _sizes(inputs, operands)

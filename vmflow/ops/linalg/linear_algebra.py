@@ -482,7 +482,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
                 f"solve: left=False needs a matrix as the right side, got vectors of shape {list(B.shape)}"
             )
         return _interpreter.dispatch(_SOLVE, (A, B.unsqueeze(-1))).squeeze(-1)
-    if not left:
+    if not left and min(A.ndim, B.ndim) >= 2:
         return _interpreter.dispatch(_SOLVE, (A.mT, B.mT)).mT
     return _interpreter.dispatch(_SOLVE, (A, B))
 

@@ -320,7 +320,7 @@ def lu_solve(
                 [1.]])
     """
     check_tensors("lu_solve", LU, pivots, B)
-    if not left:
+    if not left and B.ndim >= 2:
         return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
     real_matrices("lu_solve", LU._blob.meta)
     square_matrices("lu_solve", LU._blob.meta)
