@@ -3,7 +3,7 @@
 The ops that the function calls are recorded, without values, when a dtype, a shape or a number is new.  They become the
 steps of one op with a kernel of the op `fused`, which keeps no intermediate result for the backward pass.  Autograd of
 the recorded ops gives the gradient, which becomes such an op too, except where it has to be differentiable.  The
-results are equal to the bit to the results of the separate ops.
+results are equal to the bit to those of the separate ops (in float32 for half precision).
 
 A graph that is being built records the separate ops, and fuses them with their neighbours.
 """

@@ -42,7 +42,7 @@ def can_fuse(op: str, metas: Metas) -> bool:
 def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas) -> Inferred:
     """Infer a fused op: run the inference of each step, starting from `metas`, the metas of the fused op's inputs.
 
-    The results of the fused op are the results of the steps whose numbers are in `outputs`.
+    The results of the fused op are the results of the steps at the indices `outputs`.
 
     Raises:
         ValueError: if the steps' results are not all of one shape.

@@ -55,6 +55,7 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     Raises:
         TypeError: if `input` is no tensor, or bool or complex, if `decimals` is no integer, or not 0 for an integer
             tensor.
+        OverflowError: if `decimals` is above 308 or below -308.
 
     Example:
         >>> flow.round(flow.tensor([0.5, 1.5, 2.6]))
@@ -83,7 +84,7 @@ def frac(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The fraction of each element: ``input - trunc(input)``.
 
     Raises:
-        TypeError: if `input` is not floating-point.
+        TypeError: if `input` is no floating-point tensor.
 
     Example:
         >>> flow.frac(flow.tensor([1.5, -2.25]))

@@ -86,7 +86,8 @@ def where(
     With `condition` alone, the indices of its non-zero elements: ``nonzero(condition, as_tuple=True)``.
 
     Raises:
-        TypeError: if `condition` is no tensor, or not bool with `input` and `other`; if only one of these is given.
+        TypeError: if `condition` is no tensor, or not bool with `input` and `other`; if only one of these is given, or
+            one is neither a tensor nor a number.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -134,10 +135,11 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
         value: a number, or a 0-d tensor.
 
     Raises:
-        TypeError: if the mask is not bool, or `value` is no number or tensor, or a complex number for a real dtype.
+        TypeError: if the mask is no bool tensor, or `value` is no number or tensor, or a complex number for a real
+            dtype.
         ValueError: if the value is a tensor with dimensions, or a number out of the dtype's range, or the shapes do not
             broadcast.
-        OverflowError: if neither int64 nor uint64 holds an integer.
+        OverflowError: if `value` is an integer that neither int64 nor uint64 holds.
 
     Example:
         >>> flow.masked_fill(flow.tensor([1, 2, 3]), flow.tensor([True, False, True]), 0)
@@ -155,7 +157,7 @@ def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
     Raises:
         TypeError: if `value` is no number or tensor, or a complex number for a real dtype.
         ValueError: if the value is a tensor with dimensions, or a number out of the dtype's range.
-        OverflowError: if neither int64 nor uint64 holds an integer.
+        OverflowError: if `value` is an integer that neither int64 nor uint64 holds.
 
     Example:
         >>> flow.fill(flow.tensor([1, 2]), 7)
@@ -177,7 +179,7 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
 def _filling(
     name: str, input: Tensor, value: Tensor | Scalar
 ) -> tuple[tuple[Tensor, ...], Attributes, tuple[Any, ...]]:
-    """Return the operands, the attributes and the scalars by which the op `where` selects `value` instead of `input`.
+    """Convert `value` to an operand, attributes and scalars of an op `where` that selects between it and `input`.
 
     A number becomes a scalar; a 0-d tensor becomes an operand, cast to the dtype of `input`."""
     if not isinstance(value, _tensors.Tensor):
@@ -284,7 +286,7 @@ def clamp(
 
 
 def _are_numbers(input: Tensor, min: Any, max: Any) -> bool:
-    """Return whether `input` is a tensor and both limits of `clamp` are numbers, so that a single op applies both."""
+    """Return whether one op can apply both limits: `input` is a tensor, `max` is given, and no limit is a tensor."""
     tensors = isinstance(min, _tensors.Tensor) or isinstance(max, _tensors.Tensor)
     return max is not None and not tensors and isinstance(input, _tensors.Tensor)
 
@@ -323,8 +325,7 @@ def clamp_max(input: Tensor, max: Tensor | Scalar, *, out: Tensor | None = None)
     """The smaller of each element and `max`.  The shapes broadcast.
 
     Raises:
-        TypeError: if neither operand is a tensor, or their common dtype is bool or complex.
-        ValueError: if the shapes do not broadcast.
+        TypeError, ValueError: as `clamp_min`.
 
     Example:
         >>> flow.clamp_max(flow.tensor([-1, 5]), 0)
@@ -352,7 +353,8 @@ def nan_to_num(
     complex numbers are replaced separately.
 
     Raises:
-        TypeError: if a replacement is no number, unless `input` is integer or bool.
+        TypeError: if `input` is no tensor, or a replacement is neither a number nor a tensor, unless `input` is integer
+            or bool.
 
     Example:
         >>> flow.nan_to_num(flow.tensor([1.0, flow.nan, flow.inf]), posinf=9)

@@ -137,7 +137,7 @@ def _ndtri_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def erfcx(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``exp(input ** 2) * erfc(input)`` of each element, also where the first factor overflows.
+    """``exp(input ** 2) * erfc(input)`` of each element, without overflow for positive elements.
 
     Raises:
         TypeError: if `input` is no tensor, or complex.
@@ -182,7 +182,7 @@ def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``log(ndtr(input))`` of each element, also where the probability underflows.
 
     Raises:
-        TypeError: if `input` is complex.
+        TypeError: if `input` is no tensor, or complex.
 
     Example:
         >>> flow.special.log_ndtr(flow.tensor([0.0, -100.0]))
@@ -302,8 +302,8 @@ def zeta(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None =
 
     Args:
         input: the exponent; the result is infinite at 1, nan below.
-        other: the base of the first term; the result is infinite at 0, -1 and so on.  Other negative bases need
-            whole exponents.
+        other: the base of the first term; the result is infinite at 0, -1 and so on.  At other negative bases, it is
+            nan unless the exponent is an integer.
 
     Raises:
         TypeError: if neither operand is a tensor, or one is complex.
@@ -322,10 +322,10 @@ def zeta(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None =
 @autocast_as_op
 @out_by_copy()
 def mvlgamma(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
-    """The logarithm of the multivariate gamma function of dimension `p` at each element.
+    """The logarithm of the absolute value of the multivariate gamma function of dimension `p` at each element.
 
     Raises:
-        TypeError: if `input` is complex, or `p` is no integer.
+        TypeError: if `input` is no tensor, or complex, or `p` is no integer.
         ValueError: if `p` is not positive.
 
     Example:

@@ -233,7 +233,7 @@ exp2 = unary(
 
 
 def _differentiate(function: UnaryFunction, derivative: Callable[[Tensor], Tensor]) -> None:
-    """Declare the gradient rule of a unary function: `derivative` of the operand, or of its conjugate if complex."""
+    """Declare the gradient rule: the gradient times `derivative` of the operand, or of its conjugate if complex."""
 
     @function.op.gradient(inputs=(0,))
     def _gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
@@ -302,7 +302,7 @@ def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None)
     """``log(input / (1 - input))`` of each element, which is first limited to [eps, 1 - eps] if `eps` is given.
 
     Raises:
-        TypeError: if `eps` is no number, or is given for a complex `input`.
+        TypeError: if `input` is no tensor, or complex with `eps`, or if `eps` is neither a number nor a tensor.
 
     Example:
         >>> flow.logit(flow.tensor([0.5, 0.75]))
@@ -370,8 +370,8 @@ def _xlogy_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def _sinc_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     x = node.input(0) * math.pi
     small = abs(x) < 0.2
-    # Near 0, cos(x) - sin(x) / x subtracts close numbers and loses digits: use five terms of the Taylor series, which
-    # are exact to float64 there.
+    # Near 0, cos(x) - sin(x) / x subtracts close numbers and loses digits: use five terms of the Taylor series, whose
+    # relative error there is below 1e-15.
     square = where(small, x * x, 0.0)
     series = x * ((((square * (1 / 3991680) - 1 / 45360) * square + 1 / 840) * square - 1 / 30) * square + 1 / 3) * -1
     nonzero = where(small, 1.0, x)

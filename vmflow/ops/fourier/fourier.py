@@ -1,7 +1,7 @@
 """Discrete Fourier transforms: complex to complex, real to half a spectrum, and half a spectrum to real.
 
 These three are ops, over any number of dimensions; all other transforms are composed of them.  They are linear, so that
-the gradient of each is one of the three again, in the opposite direction.  Half a spectrum of a real signal omits the
+one of the three, in the opposite direction, computes the gradient of each.  Half a spectrum of a real signal omits the
 elements that mirror others along the last transformed dimension.  A fourth op, for gradients, scales the elements of
 half a spectrum that stand for two elements of the whole spectrum.
 """
@@ -393,9 +393,7 @@ def ifftshift(input: Tensor, dim: Sequence[int] | int | None = None) -> Tensor:
     """The inverse of `fftshift`, of the same shape.
 
     Raises:
-        TypeError: if `input` is no tensor.
-        ValueError: if `dim` has a dimension twice.
-        IndexError: if a dimension does not exist.
+        TypeError, ValueError, IndexError: as `fftshift`.
 
     Example:
         >>> flow.fft.ifftshift(flow.tensor([-2, -1, 0, 1]))

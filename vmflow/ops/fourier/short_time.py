@@ -28,7 +28,7 @@ def _lengths(
 
     Raises:
         TypeError: if a length is no integer, or the window no tensor.
-        ValueError: if a length is out of range, or the window's is not `win_length`.
+        ValueError: if a length is out of range, or the window is not of shape (win_length,).
     """
     transform = length_of(name, n_fft)
     hop = transform // 4 if hop_length is None else length_of(name, hop_length)
@@ -46,10 +46,10 @@ def _lengths(
 
 
 def _one_dtype(name: str, input: Tensor, window: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Convert the signal and the window, if any, to the higher of their two precisions; either may be complex.
+    """Convert `input` and the window, if any, to the higher of their two precisions; either may be complex.
 
     Raises:
-        TypeError: for integers and half precision.
+        TypeError: for integers, bools and half precision.
     """
     for operand in (input, window):
         if operand is not None and operand.dtype.category < FLOATING:
@@ -84,7 +84,7 @@ def stft(
     """The short-time Fourier transform: spectra of windowed pieces of a signal, which may overlap.
 
     Args:
-        input: (length,) or (samples, length), real or complex, float32 or float64.
+        input: (length,) or (samples, length), float32, float64, complex64 or complex128.
         n_fft: the length of a transformed piece.
         hop_length: the distance between the starts of neighbouring pieces; ``n_fft // 4`` by default.
         win_length: the length of the window, which gets zeros on both sides up to `n_fft`; `n_fft` by default.
@@ -184,7 +184,7 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Tensor:
-    """The inverse of `stft`: the signal with the spectra `input`, or the nearest one in least squares.
+    """The inverse of `stft`: the signal with the spectra `input`, or for a real window the nearest in least squares.
 
     The pieces are added up, each weighted by the window, and divided by the sum of the windows' squares (D. Griffin and
     J. Lim, Signal estimation from modified short-time Fourier transform, 1984).  Where that sum is 0 the result is nan

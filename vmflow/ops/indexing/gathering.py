@@ -249,7 +249,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
         sparse_grad: without effect; gradients are always dense.
 
     Raises:
-        TypeError: if the dtype of `index` is no integer dtype.
+        TypeError: if `index` is no integer tensor.
         ValueError: if the shape of the index does not fit.
         IndexError: if there is no dimension `dim`; when the result is read, if an index is negative or too large.
 
@@ -320,7 +320,8 @@ def scatter(
 ) -> Tensor:
     """Copy `input` and put the elements of `src` at `index` along `dim`: the inverse of `gather`.
 
-    For two dimensions and dim 0, ``out[index[i][j]][j] = src[i][j]``.  If an index occurs twice, either element wins.
+    For two dimensions and dim 0, ``out[index[i][j]][j] = src[i][j]``.  If an index occurs twice, either element wins;
+    with `reduce` both count.
 
     Args:
         input: of any shape.
@@ -332,9 +333,10 @@ def scatter(
             those of `src`.
 
     Raises:
-        TypeError: if the dtype of `index` is no integer dtype, the other two dtypes differ, or both or neither of `src`
-            and `value` are given.
-        ValueError: if the shape of the index or the source does not fit, or for another `reduce`.
+        TypeError: if `index` is no integer tensor, the other two dtypes differ, or both or neither of `src` and `value`
+            are given.
+        ValueError: if the shape of the index or the source does not fit, for a number out of the dtype's range, or for
+            another `reduce`.
         IndexError: if there is no dimension `dim`; when the result is read, if an index is negative or too large.
 
     Example:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def parted(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[int, Tensor]]]:
     """Apply the integers, slices, None and ``...`` of an index expression to `input` as views.
 
-    Returns the view, and each index tensor or mask with the dimension of the view at which it begins."""
+    Returns the view, or `input` itself if they change nothing; and each index tensor or mask with the dimension of the
+    view at which it begins."""
     consumed = sum([_consumes(item) for item in index])
     if consumed > input.ndim:
         raise IndexError(f"too many indices: the tensor has {input.ndim} dimensions and {consumed} were indexed")
@@ -85,7 +86,7 @@ def _apply_slice(input: Tensor, dim: int, item: slice) -> Tensor:
 
 
 def normal_index(index: Any, input: Tensor) -> tuple[Any, ...]:
-    """Return the items of an index of `input`; lists, arrays and bools become tensors, global if `input` is global."""
+    """Return the items of an index of `input`; lists, ranges, arrays and bools become tensors, global if `input` is."""
     items = index if isinstance(index, tuple) else (index,)
     return tuple([_normal_item(item, input) for item in items])
 
@@ -111,7 +112,7 @@ def _normal_item(item: Any, input: Tensor) -> Any:
 
 
 def _tensor_of(array: Array, input: Tensor) -> Tensor:
-    """Make an index of an array, on the device of `input`, and spread over ranks if that is global."""
+    """Make an index of an array, on the device of `input`, and spread over ranks if `input` is global."""
     if array.dtype.kind not in "biu":
         raise IndexError(f"arrays used as indices must be integers or bools, not {array.dtype}")
     return beside(tensor(array if array.dtype.kind == "b" else array.astype(np.int64), device=input.device), input)
@@ -162,7 +163,8 @@ _NONZERO = OpExpr("nonzero", _infer_nonzero, Form(1, _Found), "indexing", rememb
 @public()
 @out_by_copy()
 def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:
-    """The indices of the non-zero elements: an (n, ndim) int64 tensor, or with `as_tuple` a vector for each dimension.
+    """The indices of the non-zero elements: an (n, ndim) int64 tensor, or with `as_tuple` a vector for each dimension
+    (one for a 0-d tensor).
 
     Waits until the non-zero elements are counted, since the shape depends on their number.
 

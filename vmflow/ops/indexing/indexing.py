@@ -55,7 +55,7 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 
     Integers, slices with positive steps, None and ``...`` give a view.  Integer tensors, masks, lists and arrays give a
     copy, by numpy's rules: they broadcast with each other, and if they are not adjacent in the index, their dimensions
-    come first.  An integer is applied first, as a view, and does not count as an index tensor, as in PyTorch.  The
+    come first.  An integer is applied first, as a view; neither it nor a 0-d tensor counts in this, as in PyTorch.  The
     function waits for masks, since the shape of the result depends on their values.
 
     Raises:
@@ -208,9 +208,10 @@ def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor,
         accumulate: whether to add.
 
     Raises:
-        TypeError: if `indices` is no tuple or list.
-        IndexError: if there are too many indices; when the result is read, if an index is out of range.
-        ValueError: if the values do not broadcast, or all indices are None.
+        TypeError: if `values` is no tensor, or `indices` no tuple or list of tensors and None.
+        IndexError: if there are too many indices, or a mask does not fit; when the result is read, if an index is out
+            of range.
+        ValueError: if the indices or values do not broadcast, or all indices are None.
 
     Example:
         >>> flow.index_put(flow.zeros(3), (flow.tensor([0, 2]),), flow.tensor([5.0, 6.0]))
@@ -434,7 +435,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     """Copy the slices along `dim` that the vector `index` names, in that order.
 
     Raises:
-        TypeError: if the dtype of `index` is no integer dtype.
+        TypeError: if `index` is no integer tensor.
         ValueError: if the index has several dimensions, or not one element for a 0-d tensor.
         IndexError: if the dimension does not exist; when the result is read, if an index is negative or too large.
 
@@ -459,10 +460,12 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """Copy `input` and add the slices of ``alpha * source`` to those that the vector `index` names; repetitions count.
+    """Copy `input` and add the slices of ``alpha * source`` along `dim` to those that the vector `index` names.
+
+    Repetitions count.
 
     Raises:
-        TypeError: if the dtype of `index` is no integer dtype, or the other two dtypes differ.
+        TypeError: if `index` is no integer tensor, the other two dtypes differ, or `alpha` does not fit them.
         ValueError: if the index has several dimensions or `input` none, or the shape of `source` does not fit.
         IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
 
@@ -482,7 +485,7 @@ def index_add(
 @out_by_copy()
 @autocast_as_op
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Copy `input` with the slices of `source` in place of the slices that the vector `index` names.
+    """Copy `input` with the slices of `source` in place of the slices along `dim` that the vector `index` names.
 
     Raises:
         TypeError, ValueError, IndexError: as `index_add`.
@@ -499,10 +502,10 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: T
 @public(numpy_names=True)
 @copied_in_place()
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
-    """Copy `input` with `value`, a number or a 0-d tensor, in the slices that the vector `index` names.
+    """Copy `input` with `value`, a number or a 0-d tensor, in the slices along `dim` that the vector `index` names.
 
     Raises:
-        TypeError: if the dtype of `index` is no integer dtype.
+        TypeError: if `index` is no integer tensor, or `value` a complex number for a real dtype.
         ValueError: if the index has several dimensions, `input` none, or the value any, or a number is out of range.
         IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
 

@@ -109,16 +109,13 @@ def scatter_reduce(
     """Copy `input` and combine the elements of `src` with the elements that `index` names along `dim`.
 
     Args:
-        input: of any shape.
-        dim: the dimension along which to place.
-        index: integers, with as many dimensions as `input`, and no larger than `input` in those other than `dim`.
-        src: of the same dtype and at least as large as `index`.
+        input, dim, index: as of `scatter`.
+        src: of the dtype of `input`, and at least as large as `index`.
         reduce: "sum", "prod", "mean", "amax" or "amin".
         include_self: whether elements of `input` are combined too; elements that no index names stay anyway.
 
     Raises:
-        TypeError: if the dtype of `index` is no integer dtype, the other two dtypes differ, or `reduce` is not defined
-            for them.
+        TypeError: if `index` is no integer tensor, the other two dtypes differ, or `reduce` is not defined for them.
         ValueError: if the shape of index or source does not fit, or for another `reduce`.
         IndexError: if there is no dimension `dim`; when the result is read, if an index is negative or too large.
 
@@ -162,7 +159,7 @@ def index_reduce(
         input: not 0-d.
         dim: the dimension of the slices.
         index: a vector of integers, one for each slice of `source`.
-        source: of the same dtype, and of the shape of `input` except along `dim`.
+        source: of the dtype of `input`, and of its shape except along `dim`.
         reduce: "prod", "mean", "amax" or "amin"; for sums there is `index_add`.
         include_self: see `scatter_reduce`.
 

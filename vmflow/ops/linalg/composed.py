@@ -42,8 +42,9 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
             inverse, and inf for singular matrices.
 
     Raises:
-        TypeError: if `A` is integer or bool, or is complex and `p` is none of None, 2 and -2.
+        TypeError: if `A` is no tensor, integer or bool, or is complex and `p` is none of None, 2 and -2.
         ValueError: for another `p`, or matrices that are not square where they must be.
+        LinAlgError: if `svdvals` fails, when the result is read.
 
     Example:
         >>> flow.linalg.cond(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
@@ -72,6 +73,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     """`vmflow.diagonal`, by default of the last two dimensions: the diagonal of each matrix, a view.
 
     Raises:
+        TypeError: if `A` is no tensor.
         IndexError: if a dimension does not exist.
         ValueError: if `dim1` and `dim2` are the same dimension.
 
@@ -95,7 +97,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
         A tensor of shape (*A.shape[ind:], *A.shape[:ind]).
 
     Raises:
-        TypeError: if `A` is integer or bool.
+        TypeError: if `A` is no tensor, or integer or bool, or `ind` no integer.
         ValueError: if `ind` is not positive, or the products of the sizes differ.
         LinAlgError: for a singular tensor, when the result is read.
 
@@ -130,7 +132,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
 
     Raises:
         TypeError: if an operand is no tensor, or is integer or bool, or the dtypes differ.
-        ValueError: if the shapes do not fit.
+        ValueError: if the shapes do not fit, or `dims` has a dimension twice.
         IndexError: if a dimension in `dims` does not exist.
         LinAlgError: for a singular system, when the result is read.
 

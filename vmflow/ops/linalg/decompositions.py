@@ -41,7 +41,7 @@ class SignLogabsdet(NamedTuple):
 
 
 class QR(NamedTuple):
-    """The result of `qr`: an orthogonal matrix Q and an upper triangular matrix R."""
+    """The result of `qr`: an orthogonal, or unitary, matrix Q and an upper triangular matrix R."""
 
     Q: Tensor
     R: Tensor
@@ -162,6 +162,7 @@ def slogdet(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> SignLogabsde
         TypeError: if `A` is no tensor, or integer or bool.
         ValueError: if the matrices are not square.
         RuntimeError: in the backward pass through the sign, for complex matrices.
+        LinAlgError: for a singular matrix, when the gradient is read.
 
     Example:
         >>> flow.linalg.slogdet(flow.tensor([[0.0, 1.0], [1.0, 0.0]]))
@@ -177,6 +178,7 @@ def logdet(A: Tensor) -> Tensor:
     Raises:
         TypeError: if `A` is no tensor, or integer, bool or complex.
         ValueError: if the matrices are not square.
+        LinAlgError: for a singular matrix, when the gradient is read.
 
     Example:
         >>> flow.logdet(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
@@ -255,7 +257,7 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | N
         upper: whether `L` is the upper factor.
 
     Raises:
-        TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
+        TypeError: if an operand is no tensor, or integer, bool or complex, or the dtypes differ.
         ValueError: if the shapes do not fit.
         LinAlgError: for a factor with 0 on its diagonal, when the result is read.
 
@@ -273,16 +275,14 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | N
 @autocast_as_op
 @out_by_copy()
 def cholesky_inverse(L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The inverse of A, from the factor of A that `cholesky` returns.
+    """The inverse of a matrix A, from the factor of A that `cholesky` returns.
 
     Args:
         L: (..., n, n).
         upper: whether `L` is the upper factor.
 
     Raises:
-        TypeError: if `L` is integer, bool or complex.
-        ValueError: if the matrices are not square.
-        LinAlgError: for a factor with 0 on its diagonal, when the result is read.
+        TypeError, ValueError, LinAlgError: as `cholesky_solve`.
 
     Example:
         >>> flow.cholesky_inverse(flow.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -338,7 +338,7 @@ def solve_triangular(
         unitriangular: whether to use ones as the diagonal, instead of that of A.
 
     Raises:
-        TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
+        TypeError: if an operand is no tensor, or integer, bool or complex, or the dtypes differ.
         ValueError: if the shapes do not fit.
         LinAlgError: for a zero on the diagonal unless `unitriangular`, when the result is read.
 
@@ -413,6 +413,7 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
         TypeError: if `A` is no tensor, or integer or bool.
         ValueError: for another `mode`, or if `A` has fewer than two dimensions.
         RuntimeError: in the backward pass, if `A` is complex, or if `mode` is "complete" and m > n.
+        LinAlgError: if R has a zero on its diagonal, when the gradient is read.
 
     Example:
         >>> a = flow.tensor([[3.0, 1.0], [4.0, 2.0]])
@@ -446,7 +447,7 @@ def householder_product(input: Tensor, tau: Tensor, *, out: Tensor | None = None
         A tensor of shape (..., m, n).
 
     Raises:
-        TypeError: if the operands are integer, bool or complex, or the dtypes differ.
+        TypeError: if an operand is no tensor, or integer, bool or complex, or the dtypes differ.
         ValueError: if the shapes do not fit.
 
     Example:
@@ -590,7 +591,7 @@ def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SVDVALS, (A,))
 
 
-# `vmflow.cholesky`, `vmflow.qr` and `vmflow.svd`, whose older forms PyTorch keeps beside those of `torch.linalg`
+# `vmflow.cholesky`, `vmflow.qr` and `vmflow.svd`, the older forms, which PyTorch keeps beside those of `torch.linalg`
 
 
 @public("cholesky", own=False)

@@ -78,7 +78,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
         keepdim: whether to keep the last dimension, with size 1.
 
     Raises:
-        TypeError: if an operand is no tensor, or `p` is no number.
+        TypeError: if an operand is no tensor, both are bool, or `p` is no number.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -102,7 +102,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         p: the exponent of the norm; 0 and inf are allowed.
 
     Raises:
-        TypeError: if `input` is not floating-point.
+        TypeError: if `input` is no floating-point tensor.
         ValueError: if `input` is no matrix, or `p` is negative.
 
     Example:

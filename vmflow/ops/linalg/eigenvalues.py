@@ -68,8 +68,8 @@ def _eig_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) -> 
 def eig(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> Eigen:
     """The eigenvalues of square matrices, in no order, and the eigenvectors as columns of length 1; both complex.
 
-    The gradients are defined where all eigenvalues differ.  The gradients of the eigenvectors
-    are defined only for functions that ignore the eigenvectors' complex phases.
+    The gradients are defined where all eigenvalues differ.  The gradients of the eigenvectors are defined only for
+    functions that ignore the eigenvectors' complex phases.
 
     Args:
         A: (..., n, n), float32, float64, complex64 or complex128.
@@ -79,7 +79,7 @@ def eig(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> Eigen:
         eigenvectors: (..., n, n), complex.
 
     Raises:
-        TypeError: for other dtypes.
+        TypeError: if `A` is no tensor, or of another dtype.
         ValueError: if the matrices are not square.
         LinAlgError: for nan and inf, or if the iteration does not converge, when the result is read.
 

@@ -118,7 +118,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of two matrices: (n, k) and (k, m) give (n, m).
 
     Raises:
-        TypeError: if an operand is no tensor, or bool, or the dtypes differ.
+        TypeError: as `matmul`.
         ValueError: if an operand is no matrix, or the sizes do not fit.
 
     Example:
@@ -136,7 +136,7 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The products of two batches of matrices: (b, n, k) and (b, k, m) give (b, n, m).
 
     Raises:
-        TypeError: if the operands are bool, or the dtypes differ.
+        TypeError: as `matmul`.
         ValueError: if an operand has not three dimensions, or the sizes do not fit.
 
     Example:
@@ -154,7 +154,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of a matrix and a vector: (n, k) and (k,) give (n,).
 
     Raises:
-        TypeError: if an operand is no tensor, or bool, or the dtypes differ.
+        TypeError: as `matmul`.
         ValueError: if `input` is no matrix, `vec` is no vector, or the sizes do not fit.
 
     Example:
@@ -172,7 +172,7 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors of the same size, 0-d.
 
     Raises:
-        TypeError: if an operand is no tensor, or bool, or the dtypes differ.
+        TypeError: as `matmul`.
         ValueError: if an operand is no vector, or the sizes differ.
 
     Example:
@@ -215,7 +215,8 @@ def addmm(
     With beta 0, nan and inf in `input` have no effect.
 
     Raises:
-        TypeError: if the matrices are bool, or their dtypes differ.
+        TypeError: if an operand is no tensor, the matrices are bool or of two dtypes, or `beta` or `alpha` does not fit
+            the dtype.
         ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
 
     Example:
@@ -233,13 +234,10 @@ def addmm(
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """``beta * input + alpha * bmm(batch1, batch2)``: (b, n, k) and (b, k, m) give (b, n, m).
-
-    With beta 0, nan and inf in `input` have no effect.
+    """``beta * input + alpha * bmm(batch1, batch2)``, as `addmm`; the shapes (b, n, k) and (b, k, m) give (b, n, m).
 
     Raises:
-        TypeError: if the matrices are bool, or their dtypes differ.
-        ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
+        TypeError, ValueError: as `addmm`.
 
     Example:
         >>> flow.baddbmm(flow.tensor([5]), flow.tensor([[[1, 2]]]), flow.tensor([[[3], [4]]]))
@@ -255,13 +253,10 @@ def baddbmm(
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """``beta * input + alpha * mv(mat, vec)``: (n, k) and (k,) give (n,).
-
-    With beta 0, nan and inf in `input` have no effect.
+    """``beta * input + alpha * mv(mat, vec)``, as `addmm`; the shapes (n, k) and (k,) give (n,).
 
     Raises:
-        TypeError: if `mat` or `vec` is no tensor, or bool, or their dtypes differ.
-        ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
+        TypeError, ValueError: as `addmm`.
 
     Example:
         >>> flow.addmv(flow.tensor([5, 5]), flow.tensor([[1, 2], [3, 4]]), flow.tensor([1, 10]))
@@ -277,12 +272,10 @@ def addmv(
 def addr(
     input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """``beta * input + alpha * outer(vec1, vec2)``: (n,) and (m,) give (n, m).
-
-    With beta 0, nan and inf in `input` have no effect.
+    """``beta * input + alpha * outer(vec1, vec2)``, as `addmm`; the shapes (n,) and (m,) give (n, m).
 
     Raises:
-        TypeError: if `vec1` or `vec2` is no tensor.
+        TypeError: if an operand is no tensor, or `beta` or `alpha` does not fit the dtype.
         ValueError: if `input` does not broadcast to the shape of the product, or `vec1` or `vec2` is no vector.
 
     Example:
@@ -300,13 +293,10 @@ def addr(
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """``beta * input + alpha * bmm(batch1, batch2).sum(0)``: (b, n, k) and (b, k, m) give (n, m).
-
-    With beta 0, nan and inf in `input` have no effect.
+    """``beta * input + alpha * bmm(batch1, batch2).sum(0)``, as `addmm`; shapes (b, n, k) and (b, k, m) give (n, m).
 
     Raises:
-        TypeError: if the matrices are bool, or their dtypes differ.
-        ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
+        TypeError, ValueError: as `addmm`.
 
     Example:
         >>> flow.addbmm(flow.tensor([5]), flow.tensor([[[1]], [[2]]]), flow.tensor([[[3]], [[4]]]))
@@ -350,9 +340,9 @@ def tensordot(
             and their partners in `b`.
 
     Raises:
-        TypeError: if an operand is no tensor, or bool, or the dtypes differ.
-        ValueError: if a tensor has fewer than `dims` dimensions, the lists differ in length, a dimension is listed
-            twice, or paired dimensions differ in size.
+        TypeError: if an operand is no tensor, or bool, or the dtypes differ; for other types of `dims`.
+        ValueError: if `dims` is negative, a tensor has fewer than `dims` dimensions, the lists differ in length, a
+            dimension is listed twice, or paired dimensions differ in size.
         IndexError: if a listed dimension does not exist.
 
     Example:
@@ -467,7 +457,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
         left: whether A stands left of X.
 
     Raises:
-        TypeError: if the matrices are integers or bools, or the dtypes differ.
+        TypeError: if an operand is no tensor, or integer or bool, or the dtypes differ.
         ValueError: if the shapes do not fit, or if not `left` for vectors.
         LinAlgError: for a singular matrix, when the result is read.
 

@@ -28,7 +28,8 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """The `n`-th power of each matrix of A, (..., m, m), by repeated squaring; for negative `n` from the inverse.
 
     Raises:
-        TypeError: if `n` is no integer, is negative for integer or bool matrices, or above 1 for bool matrices.
+        TypeError: if `A` is no tensor, or `n` is no integer, negative for integer or bool matrices, or above 1 for
+            bool matrices.
         ValueError: if the matrices are not square.
         LinAlgError: for a singular matrix and a negative `n`, when the result is read.
 

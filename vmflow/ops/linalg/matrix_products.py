@@ -74,10 +74,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | N
     """The cross product of vectors of three elements along `dim`.  The other dimensions broadcast.
 
     Raises:
-        TypeError: if an operand is no tensor, or both are bool.
-        ValueError: if the dimension has another size, the operands differ in their number of dimensions, or the shapes
-            do not broadcast.
-        IndexError: if there is no dimension `dim`.
+        TypeError, ValueError, IndexError: as `vmflow.cross`.
 
     Example:
         >>> flow.linalg.cross(flow.tensor([1, 0, 0]), flow.tensor([0, 1, 0]))
@@ -129,7 +126,7 @@ def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors, with `input` conjugated; 0-d.
 
     Raises:
-        TypeError: if an operand is no tensor, or bool, or the dtypes differ.
+        TypeError: as `vmflow.matmul`.
         ValueError: if an operand is no vector, or the sizes differ.
 
     Example:
@@ -145,6 +142,7 @@ def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal, 0-d.
 
     Raises:
+        TypeError: if `input` is no tensor.
         ValueError: unless `input` has two dimensions.
 
     Example:
@@ -165,7 +163,7 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
     has no dimension for a vector.
 
     Raises:
-        TypeError: if the tensors are bool, or their dtypes differ.
+        TypeError: as `vmflow.matmul`.
         ValueError: if there are fewer than two matrices, or the shapes do not fit.
 
     Example:
@@ -227,7 +225,7 @@ def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """The product of matrices, (n, k), (k, m) and so on; see `vmflow.linalg.multi_dot`.
 
     Raises:
-        TypeError: if several matrices are bool, or their dtypes differ.
+        TypeError: if an operand is no tensor, several are bool, or the dtypes differ.
         ValueError: if there is no matrix, a tensor has not two dimensions, or the shapes do not fit.
 
     Example:

@@ -101,9 +101,9 @@ def pinv(
         hermitian: whether A is symmetric or Hermitian; then only its lower triangle is read.
 
     Raises:
-        TypeError: if `A` is integer or bool, a tolerance is complex, or both `rcond` and `rtol` are given.
-        ValueError: if a tolerance is a negative number, or `A` has fewer than two dimensions, or is not square with
-            `hermitian`.
+        TypeError: if `A` is no tensor, integer or bool, a tolerance is complex, or both `rcond` and `rtol` are given.
+        ValueError: if a tolerance is a negative number or does not broadcast, or `A` has fewer than two dimensions, or
+            is not square with `hermitian`.
         LinAlgError: if the iteration does not converge, when the result is read.
 
     Example:
@@ -165,10 +165,7 @@ def matrix_rank(
         hermitian, atol, rtol: see `pinv`.
 
     Raises:
-        TypeError: if `A` is integer or bool, a tolerance is complex, or `tol` is given with `atol` or `rtol`.
-        ValueError: if a tolerance is a negative number, or `A` has fewer than two dimensions, or is not square with
-            `hermitian`.
-        LinAlgError: if the iteration does not converge, when the result is read.
+        TypeError, ValueError, LinAlgError: as `pinv`; TypeError if `tol` is given with `atol` or `rtol`.
 
     Example:
         >>> flow.linalg.matrix_rank(flow.tensor([[1.0, 0.0], [0.0, 0.0]]))
@@ -216,7 +213,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         singular_values: of A; empty with "gels" and "gelsy".
 
     Raises:
-        TypeError: if the matrices are integer, bool or complex, the dtypes differ, or `rcond` is complex.
+        TypeError: if an operand is no tensor, or integer, bool or complex, the dtypes differ, or `rcond` is complex.
         ValueError: for another driver, a negative `rcond`, or if the shapes do not fit.
         LinAlgError: if the iteration does not converge, when the result is read.
 

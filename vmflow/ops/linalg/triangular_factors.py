@@ -177,7 +177,7 @@ def lu_factor_ex(
     Raises:
         TypeError: if `A` is no tensor, or integer, bool or complex.
         ValueError: if `A` has fewer than two dimensions.
-        LinAlgError: for a singular matrix, if `check_errors`.
+        LinAlgError: if `check_errors`, and `info` is not 0 for a matrix.
 
     Example:
         >>> flow.linalg.lu_factor_ex(flow.tensor([[2.0, 0.0], [1.0, 4.0]])).LU
@@ -203,8 +203,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, ...] | None =
     `lu_solve` with the factors raises one.
 
     Raises:
-        TypeError: if `A` is no tensor, or integer, bool or complex.
-        ValueError: if `A` has fewer than two dimensions.
+        TypeError, ValueError: as `lu_factor_ex`.
 
     Example:
         >>> flow.linalg.lu_factor(flow.tensor([[2.0, 0.0], [1.0, 4.0]])).pivots
@@ -216,7 +215,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, ...] | None =
 
 @outs_by_copy()
 def lu(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, ...] | None = None) -> PLU:
-    """A permutation P, a lower triangular L with unit diagonal, and an upper triangular U with ``P @ L @ U = A``.
+    """A permutation matrix P, a lower triangular L with unit diagonal, an upper triangular U: ``P @ L @ U = A``.
 
     Args:
         A: (..., m, n).
@@ -228,8 +227,7 @@ def lu(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, ...] | None = None) 
         U: (..., k, n).
 
     Raises:
-        TypeError: if `A` is no tensor, or integer, bool or complex.
-        ValueError: if `A` has fewer than two dimensions.
+        TypeError, ValueError: as `lu_factor_ex`.
 
     Example:
         >>> flow.linalg.lu(flow.tensor([[1.0, 4.0], [2.0, 0.0]])).U
@@ -257,7 +255,8 @@ def lu_unpack(
         unpack_pivots: whether to return P; otherwise it is empty.
 
     Raises:
-        TypeError: if the factors are integer, bool or complex, or the pivots are neither int32 nor int64.
+        TypeError: if an operand is no tensor, the factors are integer, bool or complex, or the pivots are neither int32
+            nor int64.
         ValueError: if the shapes do not fit.
         IndexError: for pivots that are no row numbers, when the result is read.
 
@@ -308,7 +307,8 @@ def lu_solve(
         adjoint: whether to solve with A.mT instead of A.
 
     Raises:
-        TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
+        TypeError: if an operand is no tensor, the matrices are integer, bool or complex, their dtypes differ, or the
+            pivots are neither int32 nor int64.
         ValueError: if the shapes do not fit.
         IndexError: for pivots that are no row numbers, when the result is read.
         LinAlgError: for the factors of a singular matrix, when the result is read.
@@ -345,7 +345,7 @@ def _rows_at(matrix: Tensor, order: Tensor) -> Tensor:
     return take_along_dim(matrix, order.unsqueeze(-1), -2)
 
 
-# `vmflow.lu_solve` and `vmflow.lu`, whose older forms PyTorch keeps beside those of `torch.linalg`
+# `vmflow.lu_solve` and `vmflow.lu`, the older forms, which PyTorch keeps beside those of `torch.linalg`
 
 
 @public("lu_solve", own=False)
@@ -408,7 +408,7 @@ def solve_ex(
         info: int32, for each matrix: the position of the first pivot that is 0, counted from 1; 0 if there is none.
 
     Raises:
-        TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
+        TypeError: if an operand is no tensor, or integer, bool or complex, or the dtypes differ.
         ValueError: if the shapes do not fit.
         LinAlgError: for a singular matrix, if `check_errors`.
 
@@ -439,9 +439,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: tuple[Tensor, ...] | N
     """`inv`, except that a singular matrix gives nan, and a non-zero `info`, instead of an error; see `solve_ex`.
 
     Raises:
-        TypeError: if the matrices are integer, bool or complex.
-        ValueError: if the matrices are not square.
-        LinAlgError: for a singular matrix, if `check_errors`.
+        TypeError, ValueError, LinAlgError: as `solve_ex`.
 
     Example:
         >>> flow.linalg.inv_ex(flow.tensor([[2.0, 0.0], [0.0, 0.0]])).info
@@ -461,7 +459,7 @@ def cholesky_ex(
 ) -> CholeskyInfo:
     """`cholesky`, except that a matrix that is not positive definite gives nan, and a non-zero `info`.
 
-    The factor is computed by elimination without pivots, whose divisors are the squares of the factor's diagonal.
+    The factor is computed by elimination without row exchanges, whose pivots are the squares of the factor's diagonal.
 
     Args:
         A, upper: see `cholesky`; real.
@@ -473,7 +471,7 @@ def cholesky_ex(
             there is none.
 
     Raises:
-        TypeError: if `A` is integer, bool or complex.
+        TypeError: if `A` is no tensor, or integer, bool or complex.
         ValueError: if the matrices are not square.
         LinAlgError: for a matrix that is not positive definite, if `check_errors`.
 

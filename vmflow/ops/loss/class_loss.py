@@ -253,11 +253,10 @@ def cross_entropy(
     Args:
         input: scores, (N, C), (C,) or (N, C, ...).
         target: class indices as for `nll_loss`, or floating-point probabilities of the shape of `input`.
-        weight: of each class, (C,).
+        weight, size_average, reduce: as of `nll_loss`.
         ignore_index: a class index that does not count; without effect on probabilities.
         reduction: "mean" (for class indices weighted, over the targets that count; for probabilities over all cases),
             "sum" or "none".
-        size_average, reduce: older names for the reduction, deprecated.
         label_smoothing: the share of the probability that is spread evenly over all classes, within [0, 1].
 
     Raises:

@@ -42,6 +42,7 @@ def poisson_nll_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
+        TypeError: if `input` or `target` is no tensor.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -82,8 +83,9 @@ def gaussian_nll_loss(
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: for a target with another number of dimensions, a negative number as `var`, a variance that does not
-            fit, an `eps` that is not positive, or another reduction.
+        TypeError: if `input` or `target` is no tensor, or `var` neither a number nor a tensor.
+        ValueError: for a target or variance that does not fit, a negative number as `var`, an `eps` that is not
+            positive, or another reduction.
 
     Example:
         >>> flow.nn.functional.gaussian_nll_loss(flow.zeros(2), flow.tensor([1.0, 3.0]), flow.ones(2))

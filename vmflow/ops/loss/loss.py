@@ -69,7 +69,10 @@ def check_reduction(name: str, reduction: str) -> None:
 
 
 def check_same(name: str, input: Tensor, target: Tensor) -> None:
-    """Raise ValueError unless both shapes are equal: PyTorch only warns, but broadcasting in a loss is mostly wrong."""
+    """Raise TypeError unless both are tensors, and ValueError unless their shapes are equal.
+
+    PyTorch only warns about other shapes, but broadcasting in a loss is mostly wrong.
+    """
     check_tensors(name, input, target)
     if input.shape != target.shape:
         raise ValueError(
@@ -147,7 +150,7 @@ def mse_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError: for complex tensors, two bool tensors, or the unweighted mean of integers.
+        TypeError: for anything but tensors, complex tensors, two bool tensors, or the unweighted mean of integers.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -181,14 +184,10 @@ def l1_loss(
     """The absolute difference, reduced.
 
     Args:
-        input: predictions.
-        target: of the same shape; dtypes promote.
-        reduction: "mean", "sum" or "none".
-        weight: the weight of each loss, of the same shape; with "mean", the sum is divided by that of the weights.
-        size_average, reduce: older names for the reduction, deprecated.
+        input, target, reduction, weight, size_average, reduce: as of `mse_loss`.
 
     Raises:
-        TypeError: if `input` or `target` is bool, or for the unweighted mean of integers.
+        TypeError: if `input` or `target` is no tensor, or bool, or for the unweighted mean of integers.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -222,14 +221,11 @@ def smooth_l1_loss(
     """``d**2 / (2 * beta)`` for an absolute difference d below `beta`, else ``d - beta / 2``.
 
     Args:
-        input: predictions.
-        target: of the same shape; dtypes promote.
-        reduction: "mean", "sum" or "none".
+        input, target, reduction, size_average, reduce: as of `mse_loss`.
         beta: the difference from which the loss grows linearly, not negative.
-        size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError: for complex tensors, or two bool tensors; for a `beta` of 0 also as `l1_loss`.
+        TypeError: for anything but tensors, complex tensors, or two bool tensors; for a `beta` of 0 also as `l1_loss`.
         ValueError: for shapes that differ, another reduction, or a negative `beta`.
 
     Example:
@@ -263,10 +259,10 @@ def huber_loss(
         target: of the same shape.
         reduction: "mean", "sum" or "none".
         delta: the difference from which the loss grows linearly, positive.
-        weight: of each loss; the mean is still taken over all elements.
+        weight: of each loss, of the same shape; the mean is still taken over all elements.
 
     Raises:
-        TypeError: for complex tensors, or two bool tensors.
+        TypeError: for anything but tensors, complex tensors, or two bool tensors.
         ValueError: for shapes that differ, another reduction, or a `delta` that is not positive.
 
     Example:
@@ -396,9 +392,7 @@ def binary_cross_entropy_with_logits(
         input: scores.
         target: within [0, 1], of the same shape.  Its floating-point dtype, which may be another than that of the
             scores, is that of the result.
-        weight: of each element, broadcast.
-        reduction: "mean", "sum" or "none".
-        size_average, reduce: older names for the reduction, deprecated.
+        weight, reduction, size_average, reduce: as of `binary_cross_entropy`.
         pos_weight: the weight of positive targets, broadcast.
 
     Raises:
@@ -462,7 +456,7 @@ def kl_div(
         log_target: whether `target` holds logarithms of probabilities.
 
     Raises:
-        TypeError: if a dtype is not floating-point.
+        TypeError: if `input` or `target` is no floating-point tensor.
         ValueError: for shapes that differ, or another reduction.
 
     Example:

@@ -48,7 +48,8 @@ def margin_ranking_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        ValueError: if the numbers of dimensions differ, or for another reduction.
+        TypeError: if an operand is no tensor.
+        ValueError: if the numbers of dimensions differ, the shapes do not broadcast, or for another reduction.
 
     Example:
         >>> flow.nn.functional.margin_ranking_loss(flow.tensor([3.0]), flow.tensor([1.0]), flow.tensor([-1.0]))
@@ -82,11 +83,11 @@ def cosine_embedding_loss(
         input1, input2: (N, D), or (D,).
         target: (N,), or of no dimension; 1 or -1.
         margin: the largest cosine without a loss for vectors that should differ.
-        reduction: "mean", "sum" or "none".
-        size_average, reduce: older names for the reduction, deprecated.
+        reduction, size_average, reduce: as of `margin_ranking_loss`.
 
     Raises:
-        ValueError: for shapes that do not fit.
+        TypeError: if an operand is no tensor.
+        ValueError: for shapes that do not fit, or another reduction.
 
     Example:
         >>> flow.nn.functional.cosine_embedding_loss(flow.ones(1, 2), flow.tensor([[1.0, -1.0]]), flow.tensor([1]))
@@ -129,11 +130,12 @@ def triplet_margin_loss(
         margin: the distance by which the negative should be further away, positive.
         p, eps: see `pairwise_distance`.
         swap: whether to take d(positive, negative) for d(anchor, negative) where smaller (V. Balntas et al., 2016).
-        reduction: "mean", "sum" or "none".
-        size_average, reduce: older names for the reduction, deprecated.
+        reduction, size_average, reduce: as of `margin_ranking_loss`.
 
     Raises:
-        ValueError: for numbers of dimensions that differ, or a margin that is not positive.
+        TypeError: if an operand is no tensor.
+        ValueError: for numbers of dimensions that differ, shapes that do not broadcast, a margin that is not positive,
+            or another reduction.
 
     Example:
         >>> anchor, positive, negative = flow.zeros(1, 1), flow.ones(1, 1), flow.full((1, 1), 1.5)
@@ -166,7 +168,7 @@ def triplet_margin_with_distance_loss(
         margin, swap, reduction: as of `triplet_margin_loss`.
 
     Raises:
-        ValueError: if the numbers of dimensions differ, or the margin is not positive.
+        TypeError, ValueError: as `triplet_margin_loss`; the distance function checks the sizes.
 
     Example:
         >>> def distance(x, y): return (x - y).abs().sum(-1)
@@ -220,6 +222,7 @@ def hinge_embedding_loss(
     """The distance `input` where `target`, of the same shape, is 1; ``max(0, margin - input)`` where it is -1.
 
     Raises:
+        TypeError: if an operand is no tensor.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -244,6 +247,7 @@ def soft_margin_loss(
     """``log(1 + exp(-target * input))`` for targets 1 and -1 of the shape of `input`, without overflow.
 
     Raises:
+        TypeError: if neither `input` nor `target` is floating-point, or one is no tensor.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -283,8 +287,7 @@ def multi_margin_loss(
         p: 1 or 2.
         margin: the difference by which the right score should be larger.
         weight: of each class, (C,); a loss is multiplied by the weight of its right class.
-        reduction: "mean", "sum" or "none".
-        size_average, reduce: older names for the reduction, deprecated.
+        reduction, size_average, reduce: as of `margin_ranking_loss`.
 
     Raises:
         TypeError: for dtypes that do not fit.
@@ -329,15 +332,14 @@ def multilabel_margin_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """The sum of ``max(0, 1 - right score + wrong score)`` over right and wrong classes, divided by the class count.
+    """The sum of ``max(0, 1 - right score + wrong score)`` over all pairs of a right and a wrong class.
 
-    Memory grows with the square of the number of classes.
+    It is divided by the number of classes.  Memory grows with the square of the number of classes.
 
     Args:
         input: scores, (N, C) or (C,).
         target: of the same shape: in each row the indices before the first negative number are the right classes.
-        reduction: "mean", "sum" or "none".
-        size_average, reduce: older names for the reduction, deprecated.
+        reduction, size_average, reduce: as of `margin_ranking_loss`.
 
     Raises:
         TypeError: for dtypes that do not fit.
@@ -378,11 +380,11 @@ def multilabel_soft_margin_loss(
         input: scores, (N, C) or (C,).
         target: 1 for the right classes, else 0; of the same shape.
         weight: of each class, broadcast.
-        reduction: "mean", "sum" or "none".
-        size_average, reduce: older names for the reduction, deprecated.
+        reduction, size_average, reduce: as of `margin_ranking_loss`.
 
     Raises:
-        ValueError: for shapes that differ, or another reduction.
+        TypeError: if `input` is no floating-point tensor, or `target` no tensor of numbers.
+        ValueError: for shapes that differ, a weight that does not broadcast, or another reduction.
 
     Example:
         >>> flow.nn.functional.multilabel_soft_margin_loss(flow.zeros(1, 2), flow.tensor([[1.0, 0.0]]))

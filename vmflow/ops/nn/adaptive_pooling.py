@@ -176,12 +176,12 @@ def adaptive_avg_pool2d(
         data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
 
     Returns:
-        A tensor of shape (samples, channels, rows, columns), or without samples.  Row i is the mean of the input's rows
-        from ``floor(i * height / rows)`` up to, without, ``ceil((i + 1) * height / rows)``.
+        A tensor of shape (samples, channels, rows, columns), or without samples.  The windows of row i have the
+        input's rows from ``floor(i * height / rows)`` up to, without, ``ceil((i + 1) * height / rows)``.
 
     Raises:
-        TypeError: if the tensor is not floating-point.
-        ValueError: for other numbers of dimensions, an empty image, or another data format.
+        TypeError: if `input` is no floating-point tensor, or `output_size` neither one nor two integers or None.
+        ValueError: for other numbers of dimensions, an empty image, an `output_size` below 1, or another data format.
 
     Example:
         >>> flow.nn.functional.adaptive_avg_pool2d(flow.tensor([[[1.0, 2.0], [3.0, 4.0]]]), (1, 2))
@@ -248,8 +248,8 @@ def adaptive_max_pool2d(
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
 
     Raises:
-        TypeError: for bools and complex numbers.
-        ValueError: for other numbers of dimensions, or an empty image.
+        TypeError: if `input` is no tensor, or bool or complex, or `output_size` neither one nor two integers or None.
+        ValueError: for other numbers of dimensions, an empty image, or an `output_size` below 1.
 
     Example:
         >>> flow.nn.functional.adaptive_max_pool2d(flow.tensor([[[1.0, 2.0], [3.0, 4.0]]]), (1, 2))

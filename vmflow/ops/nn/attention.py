@@ -261,7 +261,8 @@ def scaled_dot_product_attention(
         (..., L, V).
 
     Raises:
-        TypeError: for dtypes that differ or are not floating-point, or a mask of integers.
+        TypeError: for anything but tensors, dtypes that differ or are not floating-point, or masks of integers or
+            complex numbers.
         ValueError: for shapes that do not fit, a mask besides `is_causal`, or a probability out of range.
 
     Example:

@@ -25,7 +25,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         (..., out).
 
     Raises:
-        TypeError: for dtypes that differ.
+        TypeError: for anything but tensors, bools, or dtypes that differ.
         ValueError: for shapes that do not fit.
 
     Example:
