@@ -59,6 +59,7 @@ LATE = {
     "vmflow.ops.formula": ("vmflow.ops.recording",),
     # Activations, which are made of transcendental functions.
     "vmflow.ops.elementwise.transcendental": ("vmflow.ops.elementwise.activation",),
+    "vmflow.ops.elementwise.selection": ("vmflow.ops.elementwise.complex_parts",),
     # HTML, which only notebooks need.
     "vmflow.representation": ("vmflow.markup",),
     # Devices, which most programs have no questions about.
