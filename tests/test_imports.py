@@ -59,6 +59,7 @@ LATE = {
     "vmflow.ops.formula": ("vmflow.ops.recording",),
     # Activations, which are made of transcendental functions.
     "vmflow.ops.elementwise.transcendental": ("vmflow.ops.elementwise.activation",),
+    # Views of complex tensors, whose module selects elements too.
     "vmflow.ops.elementwise.selection": ("vmflow.ops.elementwise.complex_parts",),
     # HTML, which only notebooks need.
     "vmflow.representation": ("vmflow.markup",),

@@ -55,8 +55,8 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 
     Integers, slices with positive steps, None and ``...`` give a view.  Integer tensors, masks, lists and arrays give a
     copy, by numpy's rules: they broadcast with each other, and if they are not adjacent in the index, their dimensions
-    come first.  An integer is applied first, as a view; neither it nor a 0-d tensor counts in this, as in PyTorch.  The
-    function waits for masks, since the shape of the result depends on their values.
+    come first.  An integer is applied first, as a view; neither it nor a 0-d integer tensor counts in this, as in
+    PyTorch.  The function waits for masks, since the shape of the result depends on their values.
 
     Raises:
         IndexError: if there are too many indices, an index is of another type, or an integer or a mask does not fit;

@@ -42,7 +42,7 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
             inverse, and inf for singular matrices.
 
     Raises:
-        TypeError: if `A` is no tensor, integer or bool, or is complex and `p` is none of None, 2 and -2.
+        TypeError: if `A` is no tensor, or integer or bool, or complex while `p` is none of None, 2 and -2.
         ValueError: for another `p`, or matrices that are not square where they must be.
         LinAlgError: if `svdvals` fails, when the result is read.
 

@@ -436,8 +436,8 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
 def householder_product(input: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The first n columns of the product of the reflections ``I - tau[i] * v[i] @ v[i].T``.
 
-    One triangular matrix represents all reflections: R. Schreiber and C. Van Loan, A storage-efficient WY
-    representation for products of Householder transformations, 1989.
+    Method: R. Schreiber and C. Van Loan, A storage-efficient WY representation for products of Householder
+    transformations, 1989.
 
     Args:
         input: (..., m, n), m at least n.  Vector v[i] is column i, with 1 in place of the diagonal element and 0 above.
@@ -620,7 +620,7 @@ def qr_of(input: Tensor, some: bool = True, *, out: tuple[Tensor, ...] | None = 
         some: whether the mode is "reduced", instead of "complete".
 
     Raises:
-        TypeError, ValueError, RuntimeError: as `vmflow.linalg.qr`.
+        TypeError, ValueError, RuntimeError, LinAlgError: as `vmflow.linalg.qr`.
 
     Example:
         >>> a = flow.tensor([[3.0, 1.0], [4.0, 2.0]])

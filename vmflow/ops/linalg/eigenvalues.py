@@ -75,8 +75,8 @@ def eig(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> Eigen:
         A: (..., n, n), float32, float64, complex64 or complex128.
 
     Returns:
-        eigenvalues: (..., n), complex.
-        eigenvectors: (..., n, n), complex.
+        eigenvalues: (..., n).
+        eigenvectors: (..., n, n).
 
     Raises:
         TypeError: if `A` is no tensor, or of another dtype.

@@ -101,7 +101,8 @@ def pinv(
         hermitian: whether A is symmetric or Hermitian; then only its lower triangle is read.
 
     Raises:
-        TypeError: if `A` is no tensor, integer or bool, a tolerance is complex, or both `rcond` and `rtol` are given.
+        TypeError: if `A` is no tensor, or integer or bool, if a tolerance is complex, or if both `rcond` and `rtol` are
+            given.
         ValueError: if a tolerance is a negative number or does not broadcast, or `A` has fewer than two dimensions, or
             is not square with `hermitian`.
         LinAlgError: if the iteration does not converge, when the result is read.

@@ -35,8 +35,7 @@ class _Options(NamedTuple):
     """The attributes of the op `ctc_loss` and of its gradient.
 
     Attributes:
-        blank: the index of the blank class, which stands for no class.
-        zero_infinity: whether targets without an alignment have a loss of 0 instead of inf.
+        blank, zero_infinity: see the function `ctc_loss`.
     """
 
     blank: int

@@ -150,7 +150,7 @@ def mse_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError: for anything but tensors, complex tensors, two bool tensors, or the unweighted mean of integers.
+        TypeError: for operands that are no tensors, complex or both bool, or the unweighted mean of integers.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -225,7 +225,7 @@ def smooth_l1_loss(
         beta: the difference from which the loss grows linearly, not negative.
 
     Raises:
-        TypeError: for anything but tensors, complex tensors, or two bool tensors; for a `beta` of 0 also as `l1_loss`.
+        TypeError: for operands that are no tensors, complex or both bool; for a `beta` of 0 also as `l1_loss`.
         ValueError: for shapes that differ, another reduction, or a negative `beta`.
 
     Example:
@@ -262,7 +262,7 @@ def huber_loss(
         weight: of each loss, of the same shape; the mean is still taken over all elements.
 
     Raises:
-        TypeError: for anything but tensors, complex tensors, or two bool tensors.
+        TypeError: for operands that are no tensors, complex or both bool.
         ValueError: for shapes that differ, another reduction, or a `delta` that is not positive.
 
     Example:
@@ -359,8 +359,8 @@ def binary_cross_entropy(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError: for anything but tensors, probabilities and targets that are not of one floating-point dtype, or
-            complex weights.
+        TypeError: for operands that are no tensors, probabilities and targets that are not of one floating-point dtype,
+            or complex weights.
         ValueError: for shapes that differ, weights that do not broadcast to them, or another reduction.
         RuntimeError: if a probability is out of range, when the result is read.
 
@@ -396,7 +396,7 @@ def binary_cross_entropy_with_logits(
         pos_weight: the weight of positive targets, broadcast.
 
     Raises:
-        TypeError: for anything but tensors, scores or targets that are not floating-point, or complex weights.
+        TypeError: for operands that are no tensors, scores or targets that are not floating-point, or complex weights.
         ValueError: for shapes that differ, weights that do not broadcast to them, or another reduction.
 
     Example:

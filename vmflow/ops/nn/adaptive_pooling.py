@@ -176,7 +176,7 @@ def adaptive_avg_pool2d(
         data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
 
     Returns:
-        A tensor of shape (samples, channels, rows, columns), or without samples.  The windows of row i have the
+        A tensor of shape (samples, channels, rows, columns), or without samples.  The windows of row i cover the
         input's rows from ``floor(i * height / rows)`` up to, without, ``ceil((i + 1) * height / rows)``.
 
     Raises:

@@ -39,8 +39,7 @@ _NAME: Final = "scaled_dot_product_attention"
 _PER_PRODUCT: Final = 0.1
 
 # Attention weights of more bytes are not kept for the backward pass, unless some are dropped or the caller needs them.
-# The backward pass recomputes them: both passes together take a quarter longer, but memory grows with the sequence
-# length instead of its square.
+# The backward pass recomputes them, which takes longer, but memory grows with the sequence length, not its square.
 KEPT_BYTES: Final = 16 << 20
 
 # The attributes of the op: (factor of the scores, whether position l attends only to positions up to l, probability of
@@ -261,8 +260,8 @@ def scaled_dot_product_attention(
         (..., L, V).
 
     Raises:
-        TypeError: for anything but tensors, dtypes that differ or are not floating-point, or masks of integers or
-            complex numbers.
+        TypeError: for operands that are no tensors, dtypes that differ or are not floating-point, or masks of integers
+            or complex numbers.
         ValueError: for shapes that do not fit, a mask besides `is_causal`, or a probability out of range.
 
     Example:

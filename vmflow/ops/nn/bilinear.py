@@ -25,7 +25,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         (..., out).
 
     Raises:
-        TypeError: for anything but tensors, bools, or dtypes that differ.
+        TypeError: for operands that are no tensors, or bool, or of dtypes that differ.
         ValueError: for shapes that do not fit.
 
     Example:

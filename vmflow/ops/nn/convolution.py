@@ -453,7 +453,7 @@ def conv2d(
         ``(height + 2 * padding - dilation * (kernel height - 1) - 1) // stride + 1``.
 
     Raises:
-        TypeError: for anything but tensors, dtypes that differ or are not floating-point, and sizes that are not
+        TypeError: for operands that are no tensors, dtypes that differ or are not floating-point, and sizes that are no
             integers.
         ValueError: for shapes that do not fit each other, and sizes that are out of range.
 
