@@ -52,7 +52,7 @@ def viewed_in_place(*others: str, documented: bool = False) -> Callable[[Declare
 
     Args:
         others: further names of the function, each with such a method.
-        documented: whether the method gets the function's docstring, because only the method is public.
+        documented: whether the method gets the function's docstring.
     """
 
     def declare(function: Declared) -> Declared:

@@ -260,6 +260,8 @@ def clamp(
 ) -> Tensor:
     """Each element limited to [`min`, `max`]; None is no limit.  The shapes broadcast.
 
+    An integer beyond the range of an integer dtype counts as the end of the range.
+
     Where `min` is above `max`, the result is `max`, and the gradient of the element is 0.  Elsewhere, an element that
     equals a limit has the gradient 1.
 
@@ -305,7 +307,7 @@ def clamp_(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scal
 
 @public()
 def clamp_min(input: Tensor, min: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """The larger of each element and `min`.  The shapes broadcast.
+    """The larger of each element and `min`; see `clamp`.  The shapes broadcast.
 
     Raises:
         TypeError: if neither operand is a tensor, or their common dtype is bool or complex.
@@ -322,7 +324,7 @@ def clamp_min(input: Tensor, min: Tensor | Scalar, *, out: Tensor | None = None)
 
 @public()
 def clamp_max(input: Tensor, max: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """The smaller of each element and `max`.  The shapes broadcast.
+    """The smaller of each element and `max`; see `clamp`.  The shapes broadcast.
 
     Raises:
         TypeError, ValueError: as `clamp_min`.

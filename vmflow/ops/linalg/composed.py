@@ -1,4 +1,4 @@
-"""Linear algebra composed of other functions: `cond`, `tensorinv`, `tensorsolve`, `vander`, `vecdot`."""
+"""Linear algebra composed of other functions: `cond`, `diagonal`, `tensorinv`, `tensorsolve`, `vander`, `vecdot`."""
 
 from __future__ import annotations
 

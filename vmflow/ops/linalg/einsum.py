@@ -28,8 +28,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
 
     ``einsum("ij,jk->ik", a, b)`` is the matrix product.  Without an arrow, the output has the dimensions of ``...``,
     then the indices that occur once, in alphabetical order, capitals first.  ``...`` stands for any number of
-    dimensions, which broadcast.  An index that occurs twice in an operand selects a diagonal.  Operands are combined
-    from left to right.
+    dimensions, which broadcast.  An index that occurs twice in an operand selects a diagonal.
 
     Args:
         equation: a group of letters for each operand, separated by commas, and optionally ``->`` and the letters of the

@@ -196,9 +196,9 @@ _DRIVERS: Final = ("gels", "gelsy", "gelsd", "gelss")
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
     """The least-squares solution: the X with the smallest norm of ``A @ X - B``, and of several the smallest X.
 
-    X is the pseudo-inverse of A times B.  Drivers have the names of LAPACK's; all compute the same solution here, and
-    differ in the other results.  Unlike in PyTorch, rank-deficient matrices have residuals too, since the shape of the
-    result may not depend on the rank, a value.
+    X is the pseudo-inverse of A times B.  All drivers compute the same solution, and differ in the other results.
+    Unlike in PyTorch, rank-deficient matrices have residuals too, since the shape of the result may not depend on the
+    rank, a value.
 
     Args:
         A: (..., m, n).

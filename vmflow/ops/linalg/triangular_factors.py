@@ -95,7 +95,8 @@ def _lu_factor_gradient(node: OpNode, gradient: Gradients, of_pivots: None, of_i
     """Compute the gradient of `lu_factor` by its matrix, of any shape, from `gradient`, that of the packed L and U.
 
     S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010).  For a matrix with a 0
-    on the diagonal of U, elements are nan, or 0 where `gradient` is 0.  The result is None if `gradient` is.
+    on the diagonal of U, elements are nan, or 0 where `gradient`, with its rows exchanged back, is 0.  The result is
+    None if `gradient` is.
     """
     if gradient is None:
         return (None,)

@@ -90,8 +90,8 @@ def ctc_loss(
         target_lengths: the length of each target, (N,).
         blank: the index of the blank class, which stands for no class.
         reduction: "mean" (of the losses divided by the target lengths, where 0 counts as 1), "sum" or "none".
-        zero_infinity: whether targets that are too long for their input have a loss and a gradient of 0; otherwise the
-            loss is inf.
+        zero_infinity: whether infinite losses, such as of targets that are too long for their input, and their
+            gradients become 0.
 
     Raises:
         TypeError, ValueError: for dtypes, shapes and a blank that do not fit, or another reduction.
