@@ -20,7 +20,7 @@ def _ones(*shape: int) -> Any:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: flow.einsum(3, _ones(2)), TypeError, "einsum: the equation must be a string, not 3"),  # type: ignore[arg-type]
+        (lambda: flow.einsum(3, _ones(2)), TypeError, "einsum: the equation must be a string, not int"),  # type: ignore[arg-type]
         (lambda: flow.einsum("ij->i", [1]), TypeError, "einsum: expected tensors, got int"),  # type: ignore[arg-type]
         (lambda: flow.chain_matmul(_ones(2, 2), 4), TypeError, "chain_matmul: expected tensors"),  # type: ignore[arg-type]
         (lambda: flow.block_diag(3, _ones(2)), TypeError, "block_diag: expected tensors"),  # type: ignore[arg-type]
