@@ -104,7 +104,7 @@ class Adam(_Averaging):
             "maximize": maximize,
             "decoupled_weight_decay": decoupled_weight_decay or self.decoupled,
         }
-        if not do_bias_correction:  # no key if True, so that parameter groups have PyTorch's keys
+        if not do_bias_correction:  # no key if True, since PyTorch has no such key
             settings["do_bias_correction"] = False
         super().__init__(params, settings, execution)
 
@@ -124,8 +124,8 @@ class Adam(_Averaging):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): ``p -= lr * weight_decay * p`` at each step.
 
-    The decay does not pass through the running averages.  The arguments are those of `Adam`, for parameters of any
-    shapes; `weight_decay` is 0.01 by default.
+    The decay does not pass through the running averages.  The arguments are those of `Adam`; `weight_decay` is 0.01 by
+    default, and `decoupled_weight_decay` has no effect.
 
     Raises:
         ValueError: for settings out of range.
@@ -201,7 +201,7 @@ class NAdam(_Averaging):
 
 
 class RAdam(_Averaging):
-    """RAdam (Liu and others, 2020): Adam without scaling in the first steps, whose average of the square is unreliable.
+    """RAdam (Liu and others, 2020): Adam without scaling while the average of the square is unreliable.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
@@ -252,7 +252,7 @@ class RAdam(_Averaging):
 
 
 class Adamax(_Averaging):
-    """Adamax (Kingma and Ba, 2015): Adam divided by a decaying maximum of the gradient's magnitude.
+    """Adamax (Kingma and Ba, 2015): Adam whose divisor is a decaying maximum of the gradient's magnitude.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
@@ -363,7 +363,7 @@ class LAMB(_Averaging):
         return self._group_update(group, "lamb", settings, AVERAGES)
 
     def _update_by_ops(self, group: dict[str, Any]) -> Callable[[], Update]:
-        """Return the kernel's step by ops, for global parameters, whose norms are not those of this rank's parts."""
+        """Return a function that computes the step by ops: the norms of global parameters are not those of parts."""
         parameters = with_gradients(group)
         states = [self._remembered(parameter, AVERAGES) for parameter in parameters]
 
@@ -379,7 +379,7 @@ class LAMB(_Averaging):
 
 
 def _lamb(group: dict[str, Any], parameter: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the new values of a step: of the parameter, of both averages, and of the count; as the kernel does."""
+    """Return the values, after a step, of the parameter, of both averages, and of the count of steps."""
     gradient, lr, decay = parameter.grad, group["lr"], group["weight_decay"]
     assert gradient is not None
     beta1, beta2 = group["betas"]

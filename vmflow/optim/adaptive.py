@@ -87,7 +87,7 @@ class Adadelta(Optimizer):
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the factor of each step, a number or a scalar tensor.
-        rho: the decay factor of the running averages of squared gradients and squared steps.
+        rho: the decay factor of the running averages of squared gradients and of squared steps before `lr`.
         eps: added under the roots.
         weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
         maximize: maximize the loss instead of minimizing it.
@@ -151,7 +151,7 @@ class RMSprop(Optimizer):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings out of range.
+        ValueError: for negative settings.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -214,8 +214,8 @@ class Rprop(Optimizer):
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the first step size, a number or a scalar tensor; clamped to `step_sizes`.
-        etas: the factors by which a step size shrinks when the sign changes, and grows when it stays; after a change of
-            the sign, the size stays for a step.
+        etas: the factors by which a step size shrinks when the sign changes, and grows when it stays; at a change of
+            the sign, the element does not move, and its size stays in the next step.
         step_sizes: the smallest and the largest step size, neither negative.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
@@ -272,7 +272,7 @@ class Rprop(Optimizer):
 class ASGD(Optimizer):
     """Averaged stochastic gradient descent (Polyak and Juditsky, 1992): plain steps, whose results are averaged.
 
-    A parameter's average is "ax" in the parameter's `state`; the parameters themselves hold the last step's result.
+    The average is ``optimizer.state[p]["ax"]``; parameter ``p`` itself holds the last step's result.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
@@ -280,13 +280,13 @@ class ASGD(Optimizer):
             ``lr / (1 + lambd * lr * t) ** alpha``.
         lambd: how fast the rate falls; each step also multiplies the parameter by ``1 - lambd * rate``.
         alpha: the exponent in the formula of the rate.
-        t0: averaging begins at step ``t0 + 2``; until then the average is the parameter itself.
+        t0: the results of step ``t0 + 2`` and later are averaged; until then the average is the parameter itself.
         weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings out of range.
+        ValueError: for a negative `lr` or `weight_decay`.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)

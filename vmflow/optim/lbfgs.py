@@ -34,9 +34,11 @@ class LBFGS(Optimizer):
         lr: the factor of the search direction in a move without line search; the first try of a line search.  In the
             first step's first move it is divided by the sum of the gradient's magnitudes, if that exceeds 1.
         max_iter: the most search directions per step.
-        max_eval: the number of evaluations of the closure after which a step ends, ``max_iter * 5 // 4`` by default.
+        max_eval: the step ends after the move in which the number of evaluations of the closure reaches this number,
+            ``max_iter * 5 // 4`` by default.
         tolerance_grad: the step ends when no element of the gradient has a larger magnitude.
-        tolerance_change: the step ends when no element of a parameter changes by more, or if the loss changes by less.
+        tolerance_change: the step ends when a move changes no element of a parameter by more, or the loss by less, or
+            when the loss falls more slowly along the next direction.
         history_size: how many moves are remembered; each takes twice the memory of the parameters.
         line_search_fn: None, or "strong_wolfe".
 
@@ -113,7 +115,8 @@ class _Search:
     """One step of `LBFGS`: its moves, line searches and evaluations of the closure.
 
     Attributes:
-        loss, gradient: the loss and its flattened gradient at the last evaluation, or the point of a line search.
+        loss, gradient: the loss and its flattened gradient at the last evaluation, or at the point that the last line
+            search found.
         evaluations: the number of this step's calls of the closure.
     """
 
@@ -214,7 +217,7 @@ class _Search:
         return result
 
     def search_line(self, direction: Tensor, slope: float, place: float) -> float:
-        """Move the parameters along `direction` to a strong Wolfe point, or the best found; return the distance.
+        """Move the parameters along `direction` to the point that `strong_wolfe` finds, and return the distance.
 
         The distance `place` is tried first.
         """

@@ -48,7 +48,7 @@ def strong_wolfe(
         place: the distance to evaluate first.
         length: the largest magnitude of the direction's elements.
         tolerance: give up when no element of a parameter changes by this much within the interval that is left.
-        most: the largest number of iterations.
+        most: the largest number of evaluations after the first.
 
     Returns:
         The point, and the number of calls of `evaluate`.
@@ -112,10 +112,10 @@ def _zoom(
 
 
 def _between(first: Point, second: Point, least: float, most: float) -> float:
-    """Return the place, within `least` and `most`, where the cubic with both points' losses and slopes is lowest.
+    """Return the minimum of the cubic with both points' losses and slopes, clamped to `least` and `most`.
 
-    If the cubic has no minimum, the result is the middle of the bounds; for a line or a parabola, it is one of the
-    bounds, chosen by the slopes.
+    If the cubic has no minimum, or the points have infinite or NaN numbers, the result is the middle of the bounds; for
+    a line, or a parabola with a maximum, it is one of the bounds, chosen by the slopes.
     """
     if first.place > second.place:
         first, second = second, first

@@ -1,4 +1,4 @@
-"""`Adafactor` and `Muon`: optimizers that treat parameters as matrices, and compute their steps by ops."""
+"""`Adafactor` and `Muon`: optimizers for matrices, which compute their steps by ops; `Adafactor` takes any shape."""
 
 from __future__ import annotations
 

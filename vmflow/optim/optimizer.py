@@ -85,10 +85,10 @@ class Optimizer:
         state: for each parameter, a dict of the tensors, and of other values, that the optimizer keeps for it.
 
     Raises:
-        TypeError: if `params` is a single tensor, a dict, a set or a module other than a `ParameterList`, or holds
-            something else than tensors or groups.
+        TypeError: if `params` is a single tensor, a dict, a set or a module other than a `ParameterList`, or is no
+            iterable of tensors or groups.
         ValueError: if `params` is a generator that has been used up, or holds a parameter twice or one that is no leaf;
-            for ``differentiable=True``.
+            for ``differentiable=True``; in subclasses, for settings out of range.
 
     `params` may be empty: a step then changes nothing.
 
@@ -203,7 +203,7 @@ class Optimizer:
         update = Update(f"{type(self).__name__}.step", kernel, inputs, outputs, cost)
         if settings.lr is None:
             lr, device = group["lr"], parameters[0].device
-            # Kernels of all devices read a rate in the host's memory.
+            # Kernels of all devices can read a rate in the host's memory.
             if lr.device is not device and lr.device.type != "cpu":
                 return lambda: replace(update, inputs=[*inputs, lr.to(device)])
             inputs.append(lr)
@@ -353,8 +353,8 @@ class Optimizer:
         """Copy settings and state from the state dict of an optimizer of like parameters, after checking the dict.
 
         Raises:
-            ValueError: if the numbers of groups or parameters differ, the shape of a state tensor of `shaped` is not
-                its parameter's, or a setting is out of range.
+            ValueError: if the numbers of groups or parameters differ, state belongs to no parameter, the shape of a
+                state tensor of `shaped` is not its parameter's, or a setting is out of range.
             KeyError: if `state_dict` has no "state" or no "param_groups".
         """
         name = type(self).__name__

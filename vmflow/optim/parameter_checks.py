@@ -14,7 +14,7 @@ _OF_MODULE = "give its parameters, as by model.parameters()"
 
 
 def listed(name: str, params: Any) -> list[Any]:
-    """Check that `params` is an ordered iterable of parameters or parameter groups, and return it as a list.
+    """Return `params`, an ordered iterable, as a list, whose elements are not checked.
 
     Args:
         name: the optimizer's name, for errors.
