@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -187,3 +188,14 @@ def test_the_place_found_satisfies_the_strong_wolfe_conditions(loss: Any, slope:
     assert looked <= 51
     assert found.loss <= start.loss + 1e-4 * found.place * start.slope
     assert abs(found.slope) <= 0.9 * abs(start.slope)
+
+
+@pytest.mark.parametrize("beyond", [math.inf, math.nan])
+def test_a_line_search_returns_from_points_whose_loss_is_infinite_or_nan(beyond: float) -> None:
+    def look(t: float) -> Point:
+        return Point(t, t - 2 * math.log(1 + t) if t < 2 else beyond, None, 1 - 2 / (1 + t) if t < 2 else beyond)
+
+    found, _ = strong_wolfe(look, look(0.0), 50.0, 1.0, 1e-12, 50)
+    assert 0 < found.place < 2
+    nowhere, _ = strong_wolfe(lambda t: Point(t, beyond, None, beyond), look(0.0), 1.0, 1.0, 1e-12, 3)
+    assert nowhere.place == 0

@@ -586,6 +586,20 @@ def test_training_goes_on_from_a_state_dict(name: str, arguments: dict[str, Any]
         np.testing.assert_array_equal(have.detach().numpy(), want.detach().numpy())
 
 
+@pytest.mark.parametrize(("name", "number"), [("NAdam", "mu_product"), ("ASGD", "eta")])
+@pytest.mark.parametrize("dtype", [flow.complex64, flow.float16])
+def test_numbers_in_a_state_dict_keep_their_dtype(name: str, number: str, dtype: flow.dtype) -> None:
+    parameters = [flow.tensor([1.0, 2.0], dtype=dtype, requires_grad=True) for _ in range(2)]
+    made = [getattr(optim, name)([parameter]) for parameter in parameters]
+    for _ in range(2):
+        for parameter, optimizer in zip(parameters, made, strict=True):
+            parameter.grad = flow.ones(2, dtype=dtype)
+            optimizer.step()
+        made[1].load_state_dict(made[0].state_dict())
+    assert made[1].state[parameters[1]][number].dtype is flow.float32
+    np.testing.assert_array_equal(*[parameter.detach().numpy() for parameter in parameters])
+
+
 def test_a_state_dict_of_pytorch_is_understood() -> None:
     torch = pytest.importorskip("torch")
     values = starting_values()

@@ -167,6 +167,7 @@ class NAdam(_Averaging):
         tensor([0.4718], requires_grad=True)
     """
 
+    counts: ClassVar = {**COUNTS, "mu_product": 1.0}
     not_negative = ("lr", "eps", "weight_decay", "momentum_decay")
 
     def __init__(
@@ -197,7 +198,7 @@ class NAdam(_Averaging):
         settings = updates.NAdam(
             *_common(group), group["decoupled_weight_decay"], group["momentum_decay"], group["maximize"]
         )
-        return self._group_update(group, "nadam", settings, AVERAGES, {**COUNTS, "mu_product": 1.0})
+        return self._group_update(group, "nadam", settings, AVERAGES, self.counts)
 
 
 class RAdam(_Averaging):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from vmflow.kernels.problems import updates
 from vmflow.scopes import scope
@@ -297,6 +297,7 @@ class ASGD(Optimizer):
     """
 
     shaped = ("ax",)
+    counts: ClassVar = {**COUNTS, "eta": 0.0, "mu": 1.0}
 
     def __init__(
         self,
@@ -335,4 +336,4 @@ class ASGD(Optimizer):
             group["weight_decay"],
             group["maximize"],
         )
-        return self._group_update(group, "asgd", settings, {"ax": 0.0}, {**COUNTS, "eta": 0.0, "mu": 1.0})
+        return self._group_update(group, "asgd", settings, {"ax": 0.0}, self.counts)

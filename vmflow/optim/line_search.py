@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from typing import Any, Final
 
 # The constants c1 and c2 of the strong Wolfe conditions: the fraction of the linearly expected decrease of the loss
@@ -64,11 +64,11 @@ def strong_wolfe(
         least, farthest = point.place + 0.01 * (point.place - before.place), point.place * 10
         before, point = point, evaluate(_between(before, point, least, farthest))
         iterations += 1
-    return (start if start.loss <= point.loss else point), iterations + 1
+    return (point if point.loss < start.loss else start), iterations + 1
 
 
 def _too_high(point: Point, start: Point) -> bool:
-    return point.loss > start.loss + _DECREASE * point.place * start.slope
+    return not point.loss <= start.loss + _DECREASE * point.place * start.slope  # True for NaN
 
 
 def _flat_enough(point: Point, start: Point) -> bool:
@@ -84,7 +84,7 @@ def _zoom(
     conditions, and the number of all evaluations.
     """
     iterations = done
-    low, high = (first, second) if first.loss <= second.loss else (second, first)
+    low, high = (second, first) if second.loss < first.loss else (first, second)
     stalled = False
     while iterations < most and abs(high.place - low.place) * length >= tolerance:
         left, right = sorted((low.place, high.place))
@@ -103,7 +103,7 @@ def _zoom(
         point = evaluate(place)
         iterations += 1
         if _too_high(point, start) or point.loss >= low.loss:
-            low, high = (low, point) if low.loss <= point.loss else (point, low)
+            low, high = (point, low) if point.loss < low.loss else (low, point)
         elif _flat_enough(point, start):
             return point, iterations + 1
         else:
@@ -122,7 +122,7 @@ def _between(first: Point, second: Point, least: float, most: float) -> float:
     width = second.place - first.place
     bend = first.slope + second.slope - 3 * (first.loss - second.loss) / -width
     square = bend * bend - first.slope * second.slope
-    if square < 0:
+    if not 0 <= square < inf:
         return (least + most) / 2
     turn = sqrt(square)
     share = second.slope - first.slope + 2 * turn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, ClassVar, Final, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -81,6 +81,7 @@ class Optimizer:
 
     Attributes:
         shaped: the names under which `state` keeps tensors of the parameter's shape.
+        counts: the names under which `state` keeps numbers in scalar tensors, with their first values.
         param_groups: a dict per group: "params" and the settings, which may be changed at any time.
         state: for each parameter, a dict of the tensors, and of other values, that the optimizer keeps for it.
 
@@ -100,6 +101,7 @@ class Optimizer:
     """
 
     shaped: tuple[str, ...] = ()
+    counts: ClassVar[Mapping[str, float]] = COUNTS
 
     def __init__(self, params: Parameters, defaults: dict[str, Any], execution: Execution | None = None) -> None:
         _check_execution(type(self).__name__, execution or {})
@@ -393,10 +395,10 @@ class Optimizer:
     def _restored(self, number: Any, key: str, value: Any, parameter: Tensor) -> Any:
         """Return a copy of `value`, entry `key` of the state of parameter `number`.
 
-        "step" becomes a tensor on the parameter's device; other tensors get the dtype and device of a floating-point or
-        complex parameter.
+        A number of `counts` becomes a tensor on the parameter's device; other tensors get the dtype and device of a
+        floating-point or complex parameter.  Objects that are neither tensors nor lists are not copied.
         """
-        if key == "step":
+        if key in self.counts:
             counted = value.detach() if isinstance(value, Tensor) else creation.tensor(float(value))
             return counted.to(parameter.device, copy=True)
         if key in self.shaped and (not isinstance(value, Tensor) or value.shape != parameter.shape):
