@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     """Copy a tensor into page-locked memory, from which a CUDA device copies faster; return `input` if it is pinned.
 
-    The copy has no autograd history.  Copies of unpinned tensors to a device do not block the program either.
+    Waits for the tensor's value.  The copy has no autograd history.
 
     Args:
         input: of any shape, on the CPU.
@@ -28,7 +28,7 @@ def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     Raises:
         RuntimeError: if the tensor is not on the CPU.
         DeviceUnavailable: if no CUDA device can be used here.
-
+        Exception: that of the op that failed to compute the value.
     Example:
         >>> x = flow.ones(2)
         >>> (x.pin_memory() if flow.cuda.is_available() else x).tolist()
@@ -44,7 +44,7 @@ def pin_memory(input: Tensor, device: Any = None) -> Tensor:
 
 @method()
 def is_pinned(input: Tensor, device: Any = None) -> bool:
-    """Whether a tensor of any shape is in page-locked memory, which serves all devices; waits for its value.
+    """Whether a tensor of any shape is in page-locked memory of vmflow's, for all devices; waits for its value.
 
     For a global tensor, this is about this rank's part.
 

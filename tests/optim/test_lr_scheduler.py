@@ -402,6 +402,11 @@ def test_a_line_that_begins_at_zero() -> None:
     np.testing.assert_allclose(found, [0.1 * min(index, 4) / 4 for index in range(7)])
 
 
+def test_without_epochs_the_last_rate_holds_from_the_start() -> None:
+    assert first_rates(lambda x: lr_scheduler.LinearLR(x, 0.5, 0.25, 0), 3) == [0.025] * 3
+    assert first_rates(lambda x: lr_scheduler.ConstantLR(x, 0.5, 0), 3) == [0.1] * 3
+
+
 @pytest.mark.parametrize("by_position", [False, True])
 def test_schedules_that_go_on_as_if_they_had_been_at_work_from_the_start(by_position: bool) -> None:
     def make(it: Any, rescaling: Any) -> Any:

@@ -167,3 +167,10 @@ def test_statistics_of_instance_norms_go_on_as_in_training() -> None:
     only[0].running_mean.fill_(100.0)
     swa_utils.update_bn([flow.tensor(batch) for batch in data], only)
     assert only[0].running_mean.tolist() == [100.0, 100.0]
+
+
+def test_a_model_of_other_shapes_is_refused_before_an_average_changes() -> None:
+    averaged = swa_utils.AveragedModel(nn.Linear(1, 2))
+    with pytest.raises(ValueError, match=r"shape \[2, 3\] cannot enter an average of shape \[2, 1\]"):
+        averaged.update_parameters(nn.Linear(3, 2))
+    assert averaged.n_averaged.item() == 0

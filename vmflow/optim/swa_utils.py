@@ -143,7 +143,11 @@ class AveragedModel(Module):
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
-        """Include the present parameters of `model` in the average."""
+        """Include the present parameters of `model` in the average.
+
+        Raises:
+            ValueError: if the parameters or buffers of `model` differ in number or shape from those of the copy.
+        """
         averaged, copied = self._pairs(model)
         function = self.multi_avg_fn or self.avg_fn or get_swa_avg_fn()
         if not isinstance(function, Weighted):
@@ -166,6 +170,12 @@ class AveragedModel(Module):
         copied: list[tuple[Tensor, Tensor]] = []
         for mine, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
             (averaged if self.use_buffers and mine.is_floating_point() else copied).append((mine, theirs))
+        for mine, theirs in (*averaged, *copied):
+            if mine.shape != theirs.shape:
+                raise ValueError(
+                    f"AveragedModel: a tensor of shape {list(theirs.shape)} cannot enter an average of shape "
+                    f"{list(mine.shape)}; give a model like the one that was copied"
+                )
         moved = [[(mine, theirs.detach().to(mine.device)) for mine, theirs in pairs] for pairs in (averaged, copied)]
         return moved[0], moved[1]
 
@@ -189,8 +199,8 @@ def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None 
 
     Args:
         loader: an iterable of batches; if a batch is a tuple or list, its first item is the model's input.
-        model: the model, which is run in training mode, unless it has no batch norms, and then put into its former
-            mode, with all modules below it.
+        model: the model.  If it has batch norms, it is run in training mode; then it and all modules below it are put
+            into the mode in which the model itself was.
         device: the device to move the batches to.
 
     Raises:
@@ -233,6 +243,7 @@ class SWALR(LRScheduler):
         last_epoch: the number of the last epoch when resuming, -1 when starting.
 
     Raises:
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: for another strategy, an `anneal_epochs` that is negative or no integer, or if there are not as many
             rates as groups.
 

@@ -135,7 +135,7 @@ def make_averages(trace: Trace) -> KeyAverages:
 
 
 def host_times(trace: Trace) -> dict[int, float]:
-    """By instruction number, the microseconds from the issuing thread's last activity until it was issued."""
+    """By instruction number, the microseconds from the issuing thread's last activity to the end of issuing."""
     threads: dict[int, list[tuple[int, int, int]]] = {}
     for issue in trace.issues:
         threads.setdefault(issue.thread, []).append((issue.begin, issue.end, issue.number))

@@ -146,7 +146,9 @@ def _chain(name: str, events: list[Event], number: int, places: _Places) -> Iter
 
 
 def _point(event: Event) -> float:
-    """The time where an arrow meets a slice: the end of waits and requests, an issue's middle, else the beginning."""
+    """The time where an arrow meets a slice: just before the end of waits and requests, an issue's middle, else the
+    beginning.
+    """
     begin, end = _time(event.begin), _time(event.end)
     if event.kind in ("await", "waiting", "request"):
         return _time(max(begin, end - 0.001))

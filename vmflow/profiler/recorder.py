@@ -211,7 +211,7 @@ class MachineRecorder:
         recording = self._recording
         number = next(recording.numbers)
         self._issued[instruction] = number
-        # The body of `add` is repeated here and in `ended`, which run for every instruction: calls would cost 10% more.
+        # The body of `add` is repeated here and in `ended`, which run for every instruction.
         events = recording.events
         if len(events) >= recording.max_events:
             recording.lose()

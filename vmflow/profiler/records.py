@@ -199,7 +199,7 @@ class BatchRecord(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The record of how many requests of a session wait, and are being computed, at its first event of a recording."""
+    """The numbers of requests that wait, and that are being computed, at a session's first event of a recording."""
 
     session: int
     time: int

@@ -94,7 +94,7 @@ class SessionRecorder:
             client = client if isinstance(client, int) else repr(client)
         early = time < first
         arrived = first if early else time
-        # One tuple display, since joining two tuples would take twice as long.
+        # One tuple display, since joining two tuples takes longer.
         index, own, priority = self._index, request.number, request.priority
         return (
             RequestRecord,

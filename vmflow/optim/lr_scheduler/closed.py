@@ -18,7 +18,7 @@ class StepLR(LRScheduler):
     """Multiply the learning rates by `gamma` every `step_size` epochs.
 
     Raises:
-        TypeError: if `optimizer` is no optimizer.
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: if `step_size` is less than 1.
 
     Example:
@@ -46,7 +46,7 @@ class MultiStepLR(LRScheduler):
     """Multiply the learning rates by `gamma` at each milestone, an epoch; twice if an epoch is listed twice.
 
     Raises:
-        TypeError: if `optimizer` is no optimizer.
+        TypeError, KeyError: as for `LRScheduler`.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -73,7 +73,7 @@ class ConstantLR(LRScheduler):
     """Use the initial learning rates times `factor` in the first `total_iters` epochs, then the initial rates.
 
     Raises:
-        TypeError: if `optimizer` is no optimizer.
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: if `factor` is not within [0, 1].
 
     Example:
@@ -95,7 +95,7 @@ class ConstantLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
-            return self.scaled(self.factor)
+            return self.scaled(self.factor if self.total_iters > 0 else 1.0)
         if self.last_epoch != self.total_iters:
             return self.present()
         return self.scaled(1 / self.factor) if self.factor else list(self.base_lrs)
@@ -105,7 +105,7 @@ class LinearLR(LRScheduler):
     """Multiply the initial rates by a factor that goes from `start_factor` to `end_factor` in `total_iters` even steps.
 
     Raises:
-        TypeError: if `optimizer` is no optimizer.
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: if a factor is not within [0, 1].
 
     Example:
@@ -143,7 +143,7 @@ class LinearLR(LRScheduler):
     def get_lr(self) -> list[float]:
         epoch = self.last_epoch
         if epoch == 0:
-            return self.scaled(self.start_factor)
+            return self.scaled(self.factor_at(0))
         if self._is_initial or epoch > self.total_iters:
             return self.present()
         if not self.factor_at(epoch - 1):  # the present rate is 0, and no factor turns 0 into the next rate
@@ -155,7 +155,7 @@ class ExponentialLR(LRScheduler):
     """Multiply the learning rates by `gamma` in every epoch but the first.
 
     Raises:
-        TypeError: if `optimizer` is no optimizer.
+        TypeError, KeyError: as for `LRScheduler`.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -202,7 +202,7 @@ class PolynomialLR(LRScheduler):
     Raises:
         ValueError: if `total_iters` comes with OneFlow's arguments, OneFlow's form lacks `decay_batch`, or the number
             of epochs is below 1.
-        TypeError: for other arguments.
+        TypeError, KeyError: as for `LRScheduler`; TypeError also for other arguments.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -261,7 +261,7 @@ class PolynomialLR(LRScheduler):
 def _bound(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return a dict of the arguments behind the optimizer by `names`, the arguments of one form of `PolynomialLR`.
 
-    Raises ValueError or TypeError for arguments that do not belong to this form.
+    Raises ValueError or TypeError for arguments that this form lacks, does not take, or gets twice.
     """
     if "total_iters" in kwargs and "total_iters" not in names:
         raise ValueError(
@@ -289,7 +289,7 @@ class CosineAnnealingLR(LRScheduler):
     so that other changes of the learning rate remain in effect.
 
     Raises:
-        TypeError: if `optimizer` is no optimizer.
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: if `T_max` is less than 1.
 
     Example:
@@ -340,7 +340,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     `step` also takes fractions of epochs, from 0, to change the rate within an epoch.
 
     Raises:
-        TypeError: if `optimizer` is no optimizer.
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: if `T_0`, `T_mult` or `restart_limit` is no integer, or too small.
 
     Example:
@@ -401,7 +401,7 @@ class CosineDecayLR(LRScheduler):
     """Follow half a cosine to `alpha` times the initial rate in `decay_steps` steps, and keep that rate; OneFlow's.
 
     Raises:
-        TypeError: if `optimizer` is no optimizer.
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: if `decay_steps` is less than 1.
 
     Example:
@@ -436,10 +436,11 @@ class LambdaLR(_ByFunction):
 
     Args:
         optimizer: the optimizer whose learning rates to set.
-        lr_lambda: one function for all groups, or one for each.
+        lr_lambda: one function for all groups, or a list with one for each.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
 
     Raises:
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: if there are not as many functions as groups.
 
     Example:
@@ -458,10 +459,11 @@ class MultiplicativeLR(_ByFunction):
 
     Args:
         optimizer: the optimizer whose learning rates to set.
-        lr_lambda: one function for all groups, or one for each.
+        lr_lambda: one function for all groups, or a list with one for each.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
 
     Raises:
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: if there are not as many functions as groups.
 
     Example:

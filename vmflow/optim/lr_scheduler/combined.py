@@ -101,7 +101,7 @@ class SequentialLR(_Combined):
             milestones, or a list with one for each; also in the position of `last_epoch`, where OneFlow has it.
 
     Raises:
-        TypeError, ValueError: as for `ChainedScheduler`, and for milestones that are too few, too many or not in order.
+        TypeError, ValueError: as for `ChainedScheduler`, and for other arguments that do not fit.
         NotImplementedError: with ``interval_rescaling=False``, for a scheduler that does not define `rate_at`.
 
     Example:
@@ -189,7 +189,7 @@ class WarmUpLR(LRScheduler):
         last_step: the number of the last step when resuming, -1 when starting.
 
     Raises:
-        TypeError: if `scheduler_or_optimizer` is neither a scheduler nor an optimizer.
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: for another method, or a `warmup_iters` below 1 (with a scheduler, below 0).
         NotImplementedError: for a scheduler that does not define `rate_at`.
 

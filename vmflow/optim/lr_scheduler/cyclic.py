@@ -59,6 +59,7 @@ class CyclicLR(_WithMomentum):
         last_epoch: the number of the last step when resuming, -1 when starting.
 
     Raises:
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: for another mode, lists that do not fit, or an optimizer with neither momentum nor betas, if
             `cycle_momentum`.
 
@@ -139,6 +140,7 @@ class OneCycleLR(_WithMomentum):
         last_epoch: the number of the last step when resuming, -1 when starting.
 
     Raises:
+        TypeError, KeyError: as for `LRScheduler`.
         ValueError: for settings out of range, with `cycle_momentum` for an optimizer with neither momentum nor betas,
             and for step numbers above `total_steps`.
 

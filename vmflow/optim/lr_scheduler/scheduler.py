@@ -73,9 +73,9 @@ _WRITTEN: Final[WeakKeyDictionary[Optimizer, dict[int, _Written]]] = WeakKeyDict
 class LRScheduler:
     """The base of schedulers, which set the learning rates of an optimizer's parameter groups at each `step`.
 
-    Subclasses define `get_lr`, or `rate_at`, or both.  This constructor puts the initial learning rates into the groups
-    as "initial_lr".  A learning rate that is a tensor is changed in place; a step does not wait for the tensor's value
-    if a scheduler of the optimizer has changed it last.
+    Subclasses define `get_lr`, or `rate_at`, or both.  When starting, this constructor notes the learning rate of each
+    group in the group as "initial_lr", unless the group has one.  A learning rate that is a tensor is changed in place;
+    a step does not wait for the tensor's value if a scheduler of the optimizer has changed it last.
 
     To resume with `last_epoch`, load the optimizer's state dict first: its rates are those of the epoch that begins,
     and schedulers that multiply the rates in each epoch keep them in the constructor.  As in PyTorch, `StepLR`,
@@ -157,7 +157,7 @@ class LRScheduler:
             group: the number of the parameter group, for schedulers that treat groups differently.
 
         Raises:
-            NotImplementedError: for schedulers whose rates depend on earlier steps.
+            NotImplementedError: for schedulers that know no rate in advance.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no get_lr(), and no rate is known in advance")
 
@@ -255,12 +255,12 @@ def check_optimizer(name: str, optimizer: Any) -> None:
 
 
 def number(lr: float | Tensor) -> float:
-    """Convert a learning rate to a Python number; waits for the value of a tensor."""
+    """Return a learning rate as a number; waits for the value of a tensor."""
     return float(lr.item()) if isinstance(lr, Tensor) else lr
 
 
 def per_group(name: str, optimizer: Optimizer, noun: str, value: Any) -> list[Any]:
-    """Return a list with one value for each parameter group: `value` itself if a list or tuple, else repeated.
+    """Return a list with one value for each parameter group: the items of a list or tuple, or `value` repeated.
 
     Args:
         name: the scheduler's name, for errors.
