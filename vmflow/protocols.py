@@ -1,4 +1,4 @@
-"""How tensors meet numpy, DLPack, the array API, pickle and `repr`: methods of `Tensor`, loaded at first use."""
+"""Methods of `Tensor` for other libraries, pickle, `repr`, global tensors and storages; loaded at first use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Arra
         copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
-        RuntimeError: if the tensor requires a gradient.
+        RuntimeError: if the tensor requires a gradient, or is on the meta device.
         ValueError: if `copy` is False and a copy is needed.
     """
     from .exchange import as_array
@@ -213,12 +213,12 @@ def to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp:
     placement call it.
 
     Args:
-        placement: the ranks to spread over; may be left out for a global tensor.
-        sbp: how to spread, see `vmflow.sbp`; one for each axis of the placement.
+        placement: the ranks to spread over; left out, those of a global tensor.
+        sbp: how to spread, see `vmflow.sbp`; one for each axis of the placement; left out, that of a global tensor.
         grad_sbp: how the gradient of a global tensor is spread in the backward pass; ignored for local tensors.
 
     Raises:
-        ValueError: if the parts do not make a whole, or an argument is missing.
+        ValueError: if the parts do not make a whole, a split dimension does not exist, or an argument is missing.
         TypeError: if `placement` is no placement, `sbp` is no sbp, or the parts differ in dtype.
 
     Example:
@@ -249,8 +249,10 @@ def to_local(self: Tensor) -> Tensor:
 
 @method()
 def untyped_storage(self: Tensor) -> UntypedStorage:
-    """The memory that a tensor of any shape shares with its views, as bytes.  Raises no errors.
+    """The memory that a tensor of any shape shares with its views, as bytes.
 
+    Raises:
+        RuntimeError: if the tensor is global.
     Example:
         >>> flow.zeros(2, 3)[1].untyped_storage().nbytes()
         24
@@ -262,8 +264,10 @@ def untyped_storage(self: Tensor) -> UntypedStorage:
 
 @method()
 def storage(self: Tensor) -> TypedStorage:
-    """The memory that a tensor of any shape shares with its views, as elements of its dtype.  Raises no errors.
+    """The memory that a tensor of any shape shares with its views, as elements of the tensor's dtype.
 
+    Raises:
+        RuntimeError: if the tensor is global.
     Example:
         >>> flow.tensor([1, 2, 3])[1:].storage().tolist()
         [1, 2, 3]

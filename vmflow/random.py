@@ -391,7 +391,7 @@ def draw_into(op: OpExpr, target: Tensor, generator: Generator | None, *paramete
     """Issue a random op without inputs that writes into `target`, of any shape, and return `target`.
 
     Raises:
-        TypeError: if `generator` is neither a generator nor None.
+        TypeError: if `target` is no tensor, or `generator` neither a generator nor None.
 
     Example:
         >>> from vmflow.random import draw_into
@@ -561,7 +561,7 @@ def randint_like(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """`randint` with the shape, dtype and device of `input`: from `low` up to but without `high`, or from 0 to `low`.
+    """`randint` with the shape, dtype and device of `input`, and the limits `low` and `high`, or 0 and `low`.
 
     Limits may be tensors of one integer, whose values are waited for.
 
@@ -659,8 +659,8 @@ def normal(
         dtype, device: of the result, if `mean` and `std` are numbers.
 
     Raises:
-        TypeError: if `size` is missing or superfluous; if all tensors are integers; if `std` is complex; if
-            `requires_grad` is True for tensors.
+        TypeError: if `size` is missing or superfluous; if all tensors are integers, or `dtype` is; if `std` is complex;
+            if `requires_grad` is True for tensors.
         ValueError: if `std` is a negative number.
 
     Example:
@@ -732,7 +732,7 @@ def multinomial(
         A tensor of shape (num_samples,) or (rows, num_samples).
 
     Raises:
-        TypeError: unless `input` is floating-point.
+        TypeError: unless `input` is floating-point, and `num_samples` an integer.
         ValueError: for another number of dimensions, or n = 0; if `num_samples` is not positive or, without
             replacement, above n; for weights that are negative, not finite or all zero, when the result is read.
 
@@ -877,8 +877,8 @@ def random_(
 ) -> Tensor:
     """Fill `input`, of any shape, with integers evenly distributed from `from_` up to but without `to`.
 
-    ``random_(to)`` begins at 0.  Without limits, from 0 up to the largest value of an integer dtype; for a
-    floating-point dtype, up to the largest n such that the dtype holds all integers from 0 to n.
+    A single limit, by either name, is `to`; the integers begin at 0.  Without limits, from 0 up to the largest value of
+    an integer dtype; for a floating-point dtype, to the largest n such that the dtype holds all integers from 0 to n.
 
     Raises:
         TypeError: for complex tensors, or if a limit is no integer.
@@ -927,7 +927,7 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2, *, generator: Ge
     """Fill `input` with numbers whose logarithms have the normal distribution of this mean and standard deviation.
 
     Raises:
-        TypeError: unless `input` is floating-point.
+        TypeError: unless `input` is floating-point and the others numbers.
         ValueError: if `std` is not positive.
 
     Example:

@@ -215,7 +215,7 @@ def _why_without_values(tensor: Tensor) -> str:
 def _is_called_by_cell() -> bool:
     """Whether code of an IPython cell is on the call stack: then waiting blocks nothing that the cell does not block.
 
-    Jupyter runs every cell on a running loop.  Tasks that a cell has started do not have the cell on their stack.
+    Jupyter runs every cell on a running loop.
     """
     shell = sys.modules.get("IPython.core.interactiveshell")
     if shell is None:

@@ -32,9 +32,9 @@ class scope:
     `DeadlineExceeded` or `Cancelled` when read, its memory is freed, and tasks that await its results are woken
     immediately.  Work that has begun runs to its end.
 
-    An optimizer's step is one instruction for each device: it happens whole or, if it or one of its gradients was
-    dropped, not at all, and parameters and state keep their values; so do the running statistics of batch norm.  Any
-    other in-place op that is dropped leaves its target without a value, as if computing the value had failed.
+    An optimizer's step, but `LBFGS`'s, is one instruction for each device: it happens whole or, if it or one of its
+    gradients was dropped, not at all, and parameters and state keep their values; so do the running statistics of
+    batch norm.  Any other in-place op that is dropped leaves its target without a value, as if it had failed.
 
     A block that is left by `asyncio.CancelledError`, `KeyboardInterrupt` or another exception that is no `Exception`
     cancels its scope.  After another exit, also by `GeneratorExit`, since a consumer may still use what the generator
@@ -51,8 +51,8 @@ class scope:
         priority: ready work of a higher priority goes first on its stream; work of a lower one is not starved, but gets
             a smaller share.  By default the priority of the outer scope, 0 without an outer scope.
         name: shown in error messages, snapshots and traces.
-        shield: whether work issued in the block continues when an outer scope is cancelled; the scope's own deadline
-            still holds.
+        shield: whether work issued in the block continues when an outer scope is cancelled or has expired; the scope's
+            own deadline still holds.
 
     Raises:
         TypeError: if `priority` is no integer, `deadline` or `timeout` no number, or `name` no string.
@@ -154,7 +154,7 @@ def current_scope() -> Scope | None:
 
 
 def _abandon(scope: Scope, error: BaseException) -> None:
-    """Cancel the scope of a decorated function that `error` has ended, unless that is one of `_ORDINARY`."""
+    """Cancel the scope of a decorated function that `error` has ended, unless `error` is one of `_ORDINARY`."""
     if not isinstance(error, _ORDINARY):
         scope.cancel()
 

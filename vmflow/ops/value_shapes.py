@@ -22,6 +22,7 @@ def from_values(compute: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> 
 
     Raises:
         RuntimeError: if a graph is being built and an input will have a value only when the graph runs.
+        TypeError: if a function is being recorded as a fused op.
     """
     recorder = MODE.get().interpreter
     if recorder is not None:

@@ -209,7 +209,6 @@ class RMSprop(Optimizer):
 class Rprop(Optimizer):
     """Rprop (Riedmiller and Braun, 1993): each element has a step size, which grows while the gradient keeps its sign.
 
-    Rprop suits gradients of the whole data set; gradients of batches change their signs by chance.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.

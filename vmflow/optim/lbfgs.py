@@ -27,18 +27,17 @@ class LBFGS(Optimizer):
     waits, unlike other optimizers' steps; on an event loop run it in a thread:
     ``await asyncio.to_thread(optimizer.step, closure)``.  Each single move of the parameters is one instruction.  If
     the closure raises, or is cancelled, during a line search, the parameters return to the start of the line.
-    Each rank has vectors of all elements of global parameters.
 
     Args:
         params: parameters, all in one group and on one device.
         lr: the factor of the search direction in a move without line search; the first try of a line search.  In the
             first step's first move it is divided by the sum of the gradient's magnitudes, if that exceeds 1.
         max_iter: the most search directions per step.
-        max_eval: the step ends after the move in which the number of evaluations of the closure reaches this number,
-            ``max_iter * 5 // 4`` by default.
+        max_eval: the step ends after the move that brings the closure's calls to this number, by default
+            ``max_iter * 5 // 4``.
         tolerance_grad: the step ends when no element of the gradient has a larger magnitude.
         tolerance_change: the step ends when a move changes no element of a parameter by more, or the loss by less, or
-            when the loss falls more slowly along the next direction.
+            if the loss would fall more slowly along the next direction.
         history_size: how many moves are remembered; each takes twice the memory of the parameters.
         line_search_fn: None, or "strong_wolfe".
 

@@ -393,10 +393,10 @@ class Optimizer:
         self._rules = {}
 
     def _restored(self, number: Any, key: str, value: Any, parameter: Tensor) -> Any:
-        """Return a copy of `value`, entry `key` of the state of parameter `number`.
+        """Return `value`, entry `key` of the state of parameter `number`, with copies of tensors and lists.
 
         A number of `counts` becomes a tensor on the parameter's device; other tensors get the dtype and device of a
-        floating-point or complex parameter.  Objects that are neither tensors nor lists are not copied.
+        floating-point or complex parameter.
         """
         if key in self.counts:
             counted = value.detach() if isinstance(value, Tensor) else creation.tensor(float(value))

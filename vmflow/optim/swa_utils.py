@@ -195,7 +195,7 @@ class AveragedModel(Module):
 def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None = None) -> None:
     """Recompute the running statistics of all batch norms of a model, by one pass over the data.
 
-    Instance norms with running statistics are no batch norms: each batch changes their statistics as in training.
+    Instance norms are no batch norms: each batch changes their running statistics as in training.
 
     Args:
         loader: an iterable of batches; if a batch is a tuple or list, its first item is the model's input.

@@ -42,7 +42,7 @@ def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
     `trace` gives the names of machines and sessions, and the number of lost events.
     """
     places = _Places([*trace.machines, *trace.sessions])
-    # Batches get the first track numbers, so that they are shown above the tracks of requests, which may be hundreds.
+    # Batches get the first track numbers, so that they are shown above the tracks of requests.
     for batch in [event for event in timeline.events if event.kind == "batch"]:
         places.of(batch)
     for event in timeline.events:

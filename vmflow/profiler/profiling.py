@@ -49,9 +49,8 @@ class profile:
 
     The trace has a track for every stream, with a slice for each instruction that it ran, and a track for every task
     and thread, with a slice for each instruction issued and for each wait; reading a tensor that is computed needs no
-    wait and shows none.  Arrows lead from issuing to running to waiting.  A slice on a simulated device is the time of
-    its simulation.  A scope's slice lasts from entering the scope to the end of the last instruction issued in it, or
-    of the last wait.
+    wait and shows none.  Arrows lead from issuing to running to waiting.  A scope's slice lasts from entering the scope
+    to the end of the last instruction issued in it, or of the last wait.
 
     Sessions of `vmflow.serving` are recorded as well, on any machine.  Each session is a process of its own in the
     trace: a slice for every request, from its arrival to its end, with its waiting and computing inside; a slice for
@@ -62,7 +61,7 @@ class profile:
         machines: the recorded machines; by default the one that is current on entering.
         schedule: chooses the steps to record, see `schedule`; everything by default.
         on_trace_ready: called with this object at the end of each recording.
-        max_events: the most ended events that one recording keeps, about 300 bytes each; further ones are only counted.
+        max_events: the most ended events that one recording keeps; further ones are only counted.
 
     Attributes:
         step_num: the number of steps that have ended.

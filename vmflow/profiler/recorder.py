@@ -302,7 +302,7 @@ class MachineRecorder:
         allocated = -1
         if stream.allocator is not None:
             # Streams that the program has made have allocators of their own.  The field is read since the public method
-            # `statistics` is slow: it takes a lock and counts blocks.
+            # `statistics` is slow.
             allocated = sum([allocator._allocated for allocator in self._memory.of_device(stream.device)])
         engine = self._engine
         return (

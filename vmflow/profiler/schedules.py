@@ -20,7 +20,7 @@ class ProfilerAction(Enum):
     """
 
     NONE = 0
-    # The step is recorded and its records are discarded, since the first steps with a profiler are slower than others.
+    # The step is recorded, and its records are discarded.
     WARMUP = 1
     RECORD = 2
     # The last step of a recording.

@@ -30,7 +30,7 @@ class _Builder:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.machines = trace.machines
-        # The functions are cached, since both are slow and many events share their results.
+        # The functions are cached, since many events share their results.
         self._line = cache(origin.describe)
         self._module = cache(str)
 

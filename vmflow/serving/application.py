@@ -81,8 +81,7 @@ def app(
     SIGINT the session is drained before the server ends, if the server permits: see `drain_on_signal`.  An application
     that mounts this one has to run the `lifespan` itself.
 
-    Large arrays as JSON are read on a thread, one after the other.  Reading or writing 150,000 numbers takes 0.1 to
-    0.2 seconds, in which the event loop is late by some milliseconds.  npy and safetensors take next to no time.
+    Large arrays as JSON are read on a thread, one after the other; npy and safetensors are much faster.
 
     Args:
         session: one that has not been started; or one that other code has started, on the same loop, and closes.
@@ -90,7 +89,7 @@ def app(
         identify: a function that returns the client and priority of a `starlette.requests.Request`.  By default these
             are the peer's address (behind a proxy the proxy's, unless the server is told to look further) and 0.
         max_body: the most bytes of a body; by default enough for the largest inputs.
-        body_budget: bytes that all bodies may hold together until their inputs are read; one client may have half;
+        body_budget: bytes that all bodies may hold together until their inputs are read; a known client may have half;
             further bodies are refused with 503.  By default 256 MiB, or those of four bodies if these are more.
         body_timeout: seconds in which a body must have arrived; else it is refused with 408.
         write_timeout: seconds in which a client must take each part of its answer; else the answer is broken off, a
@@ -307,7 +306,7 @@ class _Endpoints:
             raise
 
     async def _arguments(self, scope: ASGIScope, receive: Receive, *, stream: bool) -> tuple[Any, dict[str, Any]]:
-        """The inputs of a request, and the keyword arguments for `InferenceSession.run`."""
+        """The inputs of a request, and the keyword arguments for `InferenceSession.run` or `stream`."""
         from starlette.requests import Request
 
         client, priority = scope["client"][0] if scope.get("client") else None, 0

@@ -187,8 +187,7 @@ class PolynomialLR(LRScheduler):
     ``PolynomialLR(optimizer, decay_batch, end_learning_rate, power, cycle)``, ends at `end_learning_rate`.  A call has
     OneFlow's form if it names one of OneFlow's arguments, if it names `power` behind three positional arguments, or
     if it has five positional arguments or more, or four and the fourth is no integer:
-    ``PolynomialLR(optimizer, 100, 0.001, 2.0)``.  Every other call has PyTorch's form, so that in
-    ``PolynomialLR(optimizer, 100, 0.001)`` the last number is the power.
+    ``PolynomialLR(optimizer, 100, 0.001, 2.0)``.  Every other call has PyTorch's form.
 
     Args:
         optimizer: the optimizer whose learning rates to set.
