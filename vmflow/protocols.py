@@ -60,8 +60,8 @@ def __array_function__(self: Tensor, func: Callable[..., Any], types: Any, args:
 def __cuda_array_interface__(self: Tensor) -> dict[str, Any]:
     """The memory of a tensor on a CUDA device, and the stream after whose work a borrower must use the memory.
 
-    Ops issued later are not ordered with the borrower's work, nor is the next use of the memory once the tensor is
-    gone: issue them to a stream that waits for the borrower's stream.
+    Later ops, and the next use of the memory once the tensor is gone, are not ordered with the borrower's work, unless
+    their stream waits for the borrower's stream.
 
     Raises:
         AttributeError: for a tensor on another device, a global tensor, and for bfloat16.

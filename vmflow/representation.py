@@ -130,8 +130,8 @@ def represent(tensor: Tensor) -> str:
     """The text of ``repr(tensor)``, in PyTorch's format.
 
     Waits for the value, except on a running event loop; there, a cell of a notebook waits, too, and a global tensor
-    whose part here is computed waits for the other parts.  The text of a tensor of a graph that is being built, which
-    has no value yet, says "lazy".
+    whose part here is computed waits for the other parts.  The text of a tensor of a graph that is being built says
+    "lazy".
     """
     name = type(tensor).__name__
     heading = f"{name} containing:\n" if name != "Tensor" else ""

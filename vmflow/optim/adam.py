@@ -300,8 +300,7 @@ class LAMB(_Averaging):
     """LAMB (You and others, 2020), for large batches; arguments and rule are OneFlow's.
 
     Adam's direction ``u`` of each parameter is scaled by the norms of parameter and direction,
-    ``p -= lr * (|p| / |u|) * (u + weight_decay * p)``; the ratio is 1 where one of the norms is 0.  The norms of global
-    parameters are those of the whole ones.
+    ``p -= lr * (|p| / |u|) * (u + weight_decay * p)``; the ratio is 1 where one of the norms is 0.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.

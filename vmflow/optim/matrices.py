@@ -1,4 +1,4 @@
-"""`Adafactor` and `Muon`: optimizers for matrices, which compute their steps by ops; `Adafactor` takes any shape."""
+"""`Adafactor` and `Muon`: optimizers that compute their steps by ops."""
 
 from __future__ import annotations
 

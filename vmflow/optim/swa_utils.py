@@ -146,7 +146,7 @@ class AveragedModel(Module):
         """Include the present parameters of `model` in the average.
 
         Raises:
-            ValueError: if the parameters or buffers of `model` differ in number or shape from those of the copy.
+            ValueError: if `model` has parameters or buffers of another number or shape than the copy.
         """
         averaged, copied = self._pairs(model)
         function = self.multi_avg_fn or self.avg_fn or get_swa_avg_fn()

@@ -1,9 +1,8 @@
 """`Recording`, with a `MachineRecorder` per machine: records events as cheaply as possible.
 
 A record is one tuple of numbers, names and small objects that hold no array; `records` has the types of these tuples.
-Most texts are formatted only when a trace is shown.  Hooks are called on any thread, and by destructors at any point of
-a program, so the hooks of instructions take no lock, except to number a new task or thread: appending to a list, and
-changing a dict, are each atomic in Python.
+Hooks are called on any thread, and by destructors at any point of a program, so the hooks of instructions take no lock,
+except to number a new task or thread: appending to a list, and changing a dict, are each atomic in Python.
 """
 
 from __future__ import annotations

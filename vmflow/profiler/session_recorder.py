@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from .recorder import Recording
 
-# A request's time of arrival, the names of its scopes, and its trace id; see `RequestRecord`.  It is a plain tuple, and
-# no named one, since one is made for every request.
+# A request's time of arrival, the names of its scopes, and its trace id; see `RequestRecord`.  It is a plain tuple,
+# since one is made for every request.
 Arrival: TypeAlias = tuple[int, tuple[str, ...], str | None]
 
 _UNKNOWN: Final[Arrival] = (0, (), None)

@@ -244,9 +244,6 @@ class _Raw:
 @attrs.frozen(eq=False)
 class _Goodbye:
     """Has HTTP/1 connections closed after a 408, which refuses a late body, and after answers of an ending session.
-
-    Clients of an ending session may then open new connections elsewhere.
-
     Args:
         app: the application.
         session: its session.

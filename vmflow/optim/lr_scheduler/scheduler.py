@@ -80,7 +80,6 @@ class LRScheduler:
     To resume with `last_epoch`, load the optimizer's state dict first: its rates are those of the epoch that begins,
     and schedulers that multiply the rates in each epoch keep them in the constructor.  As in PyTorch, `StepLR`,
     `MultiStepLR` and `ConstantLR` multiply the rates in the constructor if they do so at the beginning of that epoch.
-    `load_state_dict` leaves the rates alone.
 
     Args:
         optimizer: the optimizer whose learning rates to set.
