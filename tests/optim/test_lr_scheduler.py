@@ -538,7 +538,7 @@ def test_wrong_arguments_are_refused() -> None:
     ):
         with pytest.raises(error, match=match):
             make()
-    with pytest.raises(NotImplementedError, match="defines no get_lr"):
+    with pytest.raises(NotImplementedError, match="defines no rate_at"):
         lr_scheduler.LRScheduler(optimizer)
 
 

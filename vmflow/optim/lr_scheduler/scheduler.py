@@ -158,7 +158,7 @@ class LRScheduler:
         Raises:
             NotImplementedError: for schedulers that know no rate in advance.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines no get_lr(), and no rate is known in advance")
+        raise NotImplementedError(f"{type(self).__name__} defines no rate_at(), so no rate is known in advance")
 
     def get_lr(self) -> list[float]:
         """The learning rates of epoch `last_epoch`, one per parameter group.
