@@ -279,6 +279,16 @@ async def test_combined_schedules_of_a_tensor_do_not_wait(which: str, shared: bo
     assert found == pytest.approx([wanted[0]] * 2 if shared else wanted)
 
 
+async def test_a_second_schedule_does_not_wait_for_the_rate_in_a_tensor() -> None:
+    lr = await flow.tensor(0.1, dtype=flow.float64)
+    optimizer = optim.SGD([flow.zeros(1)], lr=lr)
+    lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
+    matrix = flow.ones(1500, 1500)
+    lr.mul_((matrix @ matrix).sum())
+    lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5)  # a wait would be a BlockingCallWarning, an error in tests
+    assert (await lr).item() == pytest.approx(0.05)
+
+
 def test_another_change_of_a_tensor_remains_in_effect() -> None:
     lr = flow.tensor(1.0)
     optimizer = optim.SGD([flow.zeros(1)], lr=lr)

@@ -128,13 +128,14 @@ class LRScheduler:
             raise TypeError(f"{type(self).__name__}: last_epoch must be an integer, got {last_epoch!r}")
         self.optimizer = optimizer
         for position, group in enumerate(optimizer.param_groups):
-            if last_epoch == -1:
-                group.setdefault("initial_lr", number(group["lr"]))
-            elif "initial_lr" not in group:
+            if "initial_lr" in group:
+                continue
+            if last_epoch != -1:
                 raise KeyError(
                     f"{type(self).__name__}: group {position} has no 'initial_lr', which resuming from epoch "
                     f"{last_epoch} needs; load the optimizer's state dict first"
                 )
+            group["initial_lr"] = number(group["lr"])
         self.base_lrs: list[float] = [number(group["initial_lr"]) for group in optimizer.param_groups]
         self._begin_behind(last_epoch)
 
