@@ -213,8 +213,8 @@ def to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp:
     placement call it.
 
     Args:
-        placement: the ranks to spread over; left out, those of a global tensor.
-        sbp: how to spread, see `vmflow.sbp`; one for each axis of the placement; left out, that of a global tensor.
+        placement: the ranks to spread over; by default those of the global tensor.
+        sbp: how to spread, see `vmflow.sbp`; one for each axis of the placement; by default that of the global tensor.
         grad_sbp: how the gradient of a global tensor is spread in the backward pass; ignored for local tensors.
 
     Raises:

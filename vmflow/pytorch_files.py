@@ -134,7 +134,7 @@ def _reading() -> Iterator[None]:
 class _Kind:
     """A storage class that a pickle names, such as ``torch.FloatStorage``; `dtype` is None for the untyped class.
 
-    Its own class, so that `check_result` rejects it in the loaded data, like `_Stored`.
+    `_Kind` is a class so that `check_result` rejects it in the loaded data, like `_Stored`.
     """
 
     dtype: DType | None
@@ -200,7 +200,7 @@ class _Archive:
     def _check(self) -> None:
         """Raise `Damaged` for a TorchScript program, a compressed entry, or entries with more bytes than the file.
 
-        So reading them takes no more memory than the file's size.
+        So reading the entries takes no more memory than the file's size.
         """
         file = self._archive.fp
         assert file is not None

@@ -110,7 +110,7 @@ class scope:
     def _innermost(self) -> Scope:
         """Find the scope that this task or thread entered last by this object; if current, restore its outer scope.
 
-        Several tasks may have entered this object; if none of its scopes is open in this one, the newest is found.
+        Several tasks may have entered this object; if none of the object's scopes is open here, the newest is found.
         """
         current = scope = MODE.get().scope
         while scope is not None:

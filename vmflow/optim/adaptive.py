@@ -87,7 +87,7 @@ class Adadelta(Optimizer):
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the factor of each step, a number or a scalar tensor.
-        rho: the decay factor of the running averages of squared gradients and of squared steps before `lr`.
+        rho: the decay factor of the running averages of squared gradients and of squared steps without `lr`.
         eps: added under the roots.
         weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
         maximize: maximize the loss instead of minimizing it.

@@ -252,7 +252,7 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def _of_parts(vector: Tensor, parameters: list[Tensor]) -> Tensor:
-    """The elements of a vector of all parameters that are in this rank's parts; all elements of local parameters."""
+    """The elements, of a vector of all parameters, that are in this rank's parts; all elements of local parameters."""
     if not any([parameter.is_global for parameter in parameters]):
         return vector
     parts: list[Tensor] = []

@@ -93,7 +93,7 @@ class Counters:
     _last: dict[tuple[str, str], int] = attrs.field(factory=dict)
 
     def count(self, process: str, name: str, time: float, value: int) -> None:
-        """Note the value of a counter at a moment in microseconds; call it in order of time."""
+        """Note the value of a counter at a moment in microseconds; call this in order of time."""
         if self._last.get((process, name)) != value:
             self._last[process, name] = value
             self.changes.append(Counter(name, process, time, value))

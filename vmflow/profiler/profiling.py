@@ -45,7 +45,7 @@ class profile:
                 await step(batch)
                 prof.step()
 
-    A machine is recorded by one profiler at a time: a nested one raises an error.
+    A machine is recorded by one profiler at a time: a second profiler raises an error.
 
     The trace has a track for every stream, with a slice for each instruction that it ran, and a track for every task
     and thread, with a slice for each instruction issued and for each wait; reading a tensor that is computed needs no

@@ -125,7 +125,7 @@ class Recording:
             LISTENING.append(self)
 
     def finish(self) -> Trace:
-        """Stop recording, and return a `Trace` of at most `max_events` events, and of those that have not ended."""
+        """Stop recording, and return a `Trace` of at most `max_events` ended events, and of all that have not ended."""
         with _recordings_lock:
             LISTENING.remove(self)
         for machine in self.machines:

@@ -261,7 +261,7 @@ class Trace:
         return (time - self.begin) / 1000
 
     def number_of(self, wait: Wait | Computed) -> int | None:
-        """The number of the awaited or computed instruction; None if only its run, not recorded, would tell."""
+        """The number of the awaited or computed instruction; None if only a run that was not recorded has it."""
         if isinstance(wait, Computed):
             return self._by_serial.get((wait.machine, wait.serial))
         return wait.number if wait.number is not None else self._by_serial.get((wait.machine, wait.serial))

@@ -1,7 +1,4 @@
-"""`SessionRecorder`: records the requests and batches of one session of `vmflow.serving`.
-
-For requests and batches that have ended it keeps no arrays.
-"""
+"""`SessionRecorder`: records the requests and batches of one session of `vmflow.serving`."""
 
 from __future__ import annotations
 

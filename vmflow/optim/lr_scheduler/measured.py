@@ -19,7 +19,7 @@ class ReduceLROnPlateau(LRScheduler):
         factor: the factor of the rates, below 1.
         patience: the number of epochs in a row that may pass without improvement.
         threshold: the change of the metric that an improvement must exceed.
-        threshold_mode: "rel" for a threshold relative to the best metric so far, a positive number, or "abs".
+        threshold_mode: "rel" for a threshold relative to the best metric so far, which should be positive; or "abs".
         cooldown: the number of epochs after a reduction that do not count as epochs without improvement.
         min_lr: the lowest rate, or a list with one for each group.
         eps: a rate that would change by no more than this stays as it is.
