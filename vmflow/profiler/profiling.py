@@ -48,9 +48,9 @@ class profile:
     A machine is recorded by one profiler at a time: a second profiler raises an error.
 
     The trace has a track for every stream, with a slice for each instruction that it ran, and a track for every task
-    and thread, with a slice for each instruction issued and for each wait; reading a tensor that is computed needs no
-    wait and shows none.  Arrows lead from issuing to running to waiting.  A scope's slice lasts from entering the scope
-    to the end of the last instruction issued in it, or of the last wait.
+    and thread, with a slice for each instruction issued and for each wait.  Arrows lead from issuing to running to
+    waiting.  A scope's slice lasts from entering the scope to the end of the last instruction issued in it, or of the
+    last wait.
 
     Sessions of `vmflow.serving` are recorded as well, on any machine.  Each session is a process of its own in the
     trace: a slice for every request, from its arrival to its end, with its waiting and computing inside; a slice for
