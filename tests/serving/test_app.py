@@ -661,6 +661,12 @@ async def test_a_drain_is_seen_before_it_is_felt() -> None:
         assert (await get(application, "/live")).status == 200
 
 
+def test_another_policy_is_refused_before_the_application_starts() -> None:
+    wrong: Any = "stop"
+    with pytest.raises(ValueError, match="on_disconnect must be"):
+        serving.app(session_of(), on_disconnect=wrong)
+
+
 async def test_draining_needs_to_be_asked_for() -> None:
     async with living(session_of()) as application:
         assert (await called(application, Exchange(), http_scope("POST", "/drain"))).status == 404

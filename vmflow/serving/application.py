@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 import attrs
 
@@ -104,13 +104,16 @@ def app(
 
     Raises:
         ImportError: if starlette is not installed.
-        ValueError: if `write_timeout` or `body_timeout` is not positive, or `body_budget` too small for two bodies.
+        ValueError: if `write_timeout` or `body_timeout` is not positive, `body_budget` too small for two bodies, or
+            `on_disconnect` another string.
 
     Example:
         >>> session = flow.serving.InferenceSession(abs, inputs=flow.serving.TensorSpec((2,)))
         >>> [route.path for route in flow.serving.app(session, page=False).routes]  # doctest: +SKIP
         ['/predict', '/stream', '/live', '/ready', '/stats', '/metrics', '/openapi.json']
     """
+    if on_disconnect not in get_args(Policy):
+        raise ValueError(f'on_disconnect must be "cancel" or "finish", not {on_disconnect!r}')
     if not write_timeout > 0:
         raise ValueError(f"write_timeout must be a positive number of seconds, not {write_timeout!r}")
     applications = required("starlette.applications", "serve", "serving.app")
