@@ -166,16 +166,18 @@ class AveragedModel(Module):
 
     def _pairs(self, model: Module) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
         """Return the tensors to average and the tensors to copy, as pairs of the average's and the model's tensor."""
+        shapes = [
+            [list(tensor.shape) for tensor in (*each.parameters(), *each.buffers())] for each in (self.module, model)
+        ]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"AveragedModel: the averages have the shapes {shapes[0]!s:.200}, and the model's tensors "
+                f"{shapes[1]!s:.200}; give a model like the one that was copied"
+            )
         averaged: list[tuple[Tensor, Tensor]] = [*zip(self.module.parameters(), model.parameters(), strict=True)]
         copied: list[tuple[Tensor, Tensor]] = []
         for mine, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
             (averaged if self.use_buffers and mine.is_floating_point() else copied).append((mine, theirs))
-        for mine, theirs in (*averaged, *copied):
-            if mine.shape != theirs.shape:
-                raise ValueError(
-                    f"AveragedModel: a tensor of shape {list(theirs.shape)} cannot enter an average of shape "
-                    f"{list(mine.shape)}; give a model like the one that was copied"
-                )
         moved = [[(mine, theirs.detach().to(mine.device)) for mine, theirs in pairs] for pairs in (averaged, copied)]
         return moved[0], moved[1]
 
