@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Arrivals:
-    """Requests that are arriving at a session; a drain waits for them before the session refuses new requests."""
+    """Requests that are arriving at a session, for a drain to wait for."""
 
     _there: set[Arrival] = attrs.field(factory=set)
     # Set when a request has arrived or was given up; None before the first `gone_in` that has to wait.
@@ -28,7 +28,7 @@ class Arrivals:
         self._there.add(arrival)
 
     def remove(self, arrival: Arrival) -> None:
-        """Note that a request was given up, or has arrived: then the caller queues it next, without an await before."""
+        """Note that a request was given up, or has arrived and is queued next, without an await in between."""
         self._there.discard(arrival)
         if self._left is not None:
             self._left.set()

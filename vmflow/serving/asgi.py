@@ -38,7 +38,7 @@ ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _log: Final = logging.getLogger(__name__)
 
-# The answer that surrounding middleware gets if the client has gone; the client itself gets none any more.
+# The answer for surrounding middleware if the client has gone before one began; the client itself gets none any more.
 CLIENT_GONE: Final = Problem(499, "ClientGone", "the client has left before it was answered")
 
 _GONE: Final[Message] = {"type": "http.disconnect"}
@@ -48,12 +48,13 @@ _GONE: Final[Message] = {"type": "http.disconnect"}
 
 
 class DisconnectScope:
-    """Cancels the handler of a request as soon as its client has gone, if the request's policy is "cancel".
+    """Cancels the handler of a request whose client has gone, if the request's policy is "cancel".
 
     A server reports a disconnect only to a handler that calls ``receive``, which handlers rarely do.  So one task for
-    each request reads one message ahead of the handler and passes all messages on.  If the task reads
-    ``http.disconnect`` before the answer is complete, it cancels the handler, and vmflow drops the handler's
-    instructions that have not begun.  Background tasks that run after a complete answer are left alone.
+    each request reads the messages first and passes them on; it reads on when the handler has taken a part of the body,
+    or immediately after the last part.  If the task reads ``http.disconnect`` before the answer is complete, it cancels
+    the handler, and vmflow drops the handler's instructions that have not begun.  Background tasks that run after a
+    complete answer are left alone.
 
     A request that waits for permission to send its body (``Expect: 100-continue``) is watched from when its handler
     begins to read.
@@ -61,7 +62,8 @@ class DisconnectScope:
     Args:
         app: the ASGI application.
         on_disconnect: the policy: "cancel", or "finish" to leave the handler alone.
-        paths: the policy for some paths; a path that ends with "/" holds for all below it, and the longest path counts.
+        paths: the policy for some paths, without ``root_path``; a path that ends with "/" holds for all below it, too,
+            and the longest path counts.
 
     Raises:
         ValueError: for another policy.
@@ -191,7 +193,10 @@ class _Watch:
         self._changed.set()
 
     async def _read(self) -> bool:
-        """Read one message and, unless it ends the body, wait until the handler has it; returns whether to read on."""
+        """Read one message, and wait until the handler has it, unless it is a disconnect or the last part of the body.
+
+        Returns whether to read on.
+        """
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self._gone = True
@@ -302,7 +307,7 @@ class RequestScope:
         header: the header in which clients give a timeout; None to ignore their timeouts.
         longest: the most seconds for a request: longer timeouts are cut to it, and requests without one get it.
 
-    Raises no error when it is made; a timeout of 0 or of another form is answered with 400.
+    Raises no error of its own when it is made; a timeout of 0, of another form or given twice is answered with 400.
 
     Example:
         >>> import asyncio

@@ -165,7 +165,7 @@ class Batcher:
         """Take a place in the queue for a request that is arriving, until `release`.
 
         Raises:
-            Overloaded: if the queue, or the client's part of it, is full.
+            Overloaded: as `RequestQueue.put`.
             Draining, NotReady: if the session takes no more requests.
         """
         self._look_whether_open()
@@ -180,7 +180,7 @@ class Batcher:
             raise self._refusing("nothing new is taken: the session is ending")
 
     def _spare(self) -> int:
-        """Return how many places are free for new requests; 0 if requests wait, or if `hold` forbids batches."""
+        """Return how many places to compute are free; 0 if requests wait, or if `hold` forbids batches."""
         if self._held or len(self._queue):
             return 0
         return self._places - len(self._tasks) - self._computing_here
@@ -190,7 +190,7 @@ class Batcher:
         already is not computed, and ends as expired.
 
         Raises:
-            Overloaded: if the queue, or the client's part of it, is full.
+            Overloaded: as `RequestQueue.put`.
             Draining, NotReady: if the session takes no more requests.
         """
         self._look_whether_open()
@@ -369,7 +369,7 @@ class Batcher:
             self._look_whether_idle()
 
     def _count_places(self, client: Hashable, more: int) -> None:
-        """Add `more` to the batches being computed of a known client; at `places_per_client`, its other ones wait."""
+        """Add `more` to a known client's running batches; at `places_per_client`, the client's other requests wait."""
         if self._places_per_client is None or client is None:
             return
         taken = self._places_of.pop(client, 0) + more
@@ -438,7 +438,7 @@ class Batcher:
         return True
 
     def _fail_running(self, requests: list[Request]) -> None:
-        """Fail requests still running although their computation is over, by a cancellation or KeyboardInterrupt."""
+        """Fail the requests that are still running after their computation, as a cancellation of it leaves them."""
         for request in requests:
             if request.state == RUNNING:
                 self._end(request, FAILED, NotReady("the session has stopped in the middle of the request"))
@@ -545,7 +545,7 @@ class Batcher:
             self._idle = None
 
     async def close(self) -> None:
-        """Refuse new requests, fail the waiting ones, cancel running batches, so that their requests fail, and wait."""
+        """Refuse new requests, fail the waiting ones, cancel the running batches, and wait for the ends of these."""
         self._refusing = NotReady
         for request in self._queue.waiting():
             self._end(request, FAILED, NotReady("the session was closed before the request had its turn"))

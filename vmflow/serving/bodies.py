@@ -1,8 +1,8 @@
 """Bodies of requests and answers: from untrusted bytes to the inputs of a session, and from results to bytes.
 
-A body is JSON, ``{"inputs": ...}``, with nested lists of numbers; or one array as an npy file; or several, by name, as
-a safetensors file.  Even a hostile body costs time and memory only in proportion to the inputs of the session, since
-the following is checked before objects are made of the body:
+A body is JSON, ``{"inputs": ...}``, with nested lists of numbers or booleans; or one array as an npy file; or arrays by
+name, as a safetensors file.  Even a hostile body costs time and memory only in proportion to the inputs of the session,
+since the following is checked before objects are made of the body:
 
 - the number of bytes, by the headers and as they arrive;
 - in JSON, the depth and number of lists, and the numbers of values, strings and digits;
@@ -48,7 +48,7 @@ Pause: TypeAlias = Callable[[], None]
 _NUMBER: Final = 26
 # A number with so many digits in a row is refused; the largest float64 has 309 before its point.
 _MOST_DIGITS: Final = 400
-# How many numbers are read without a pause, or written in one piece, in about half a millisecond.
+# How many numbers are read without a pause, or written in one piece.
 _STRIDE: Final = 1024
 # After so many characters of JSON, the writer waits for the next turn of the event loop.
 _TURN: Final = 16 * _STRIDE
@@ -63,7 +63,7 @@ _STEPS[[ord("]"), ord("}")]] = -1
 
 
 class BadBody(InvalidInput, status=400):
-    """The body is not of the kind that its headers name, or Content-Length is malformed."""
+    """The body is not JSON as it should be, or Content-Length is malformed."""
 
 
 class TooLarge(InvalidInput, status=413):
@@ -75,7 +75,7 @@ class UnknownKind(InvalidInput, status=415):
 
 
 class NotAcceptable(InvalidInput, status=406):
-    """The client accepts only media types in which the answer cannot be given."""
+    """The answer cannot be given in the media type that the client prefers."""
 
 
 class ClientGone(ServingError, status=499, reason="gone"):
@@ -107,7 +107,7 @@ async def read_body(
         take: called with the size of each part before it is kept; its exceptions pass through.
 
     Raises:
-        TooLarge: if there are more bytes.
+        TooLarge: if there are more bytes, or Content-Length says so.
         BadBody: if Content-Length is anything but 1 to 18 digits.
         UnknownKind: if the body is compressed, so that its size is unknown.
         ClientGone: if the client leaves.
@@ -165,8 +165,8 @@ def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None 
         body: the whole body.
         kind: one of `KINDS`.
         signature: of the session.
-        pause: called every so often while numbers are read from JSON, so that other threads get to run; reading then
-            takes half as long again.  Its exceptions pass through.
+        pause: called every so often while numbers are read from JSON, so that other threads get to run; its exceptions
+            pass through.
 
     Raises:
         InvalidInput: if the body is not of that kind, or cannot be inputs of that signature.
@@ -363,7 +363,7 @@ async def to_json(value: Any) -> bytes:
 
 
 def _parts(value: Any) -> Iterator[str]:
-    """Yield the JSON of a result in pieces, each of which is written quickly."""
+    """Yield the JSON of a result in pieces."""
     if isinstance(value, Tensor):
         value = value.detach().numpy()
     if isinstance(value, (np.ndarray, np.generic)):

@@ -38,7 +38,7 @@ def serve(
     reuse_port: bool = False,
     access_log: bool = False,
 ) -> int:
-    """Serve until a signal comes or the session cannot start; return the exit code, and print errors with advice.
+    """Serve until a signal comes or the session cannot start; print errors, and return the exit code.
 
     Args:
         folder: where `vmflow.save` has put a graph.

@@ -76,7 +76,7 @@ class Limits:
                 raise ValueError(f"{name} must be a positive number, not {value!r}")
 
     def seconds(self, phase: Phase) -> float:
-        """The seconds that a connection may be in a phase without progress."""
+        """The seconds that a connection may be in a phase; in "write", without its client reading."""
         limits: dict[Phase, float] = {
             "head": self.header_timeout,
             "body": self.body_timeout,
@@ -138,7 +138,7 @@ class Connection:
         return self._doing()[0]
 
     def waited(self, now: float) -> tuple[Phase, float]:
-        """The present phase, and the seconds since a call of this method noticed progress in the phase."""
+        """The present phase, and the seconds since a call of this method noticed that `_doing` had changed."""
         doing = self._doing()
         if doing != self._last_state:
             self._last_state, self._since = doing, now
@@ -150,7 +150,7 @@ class Connection:
         self.protocol.transport.abort()
 
     def _doing(self) -> tuple[Phase, Any]:
-        """The present phase, and a value that changes with every progress in it."""
+        """The present phase, and a value that changes with each request, or in "write" if the client reads."""
         protocol = self.protocol
         cycle = protocol.cycle
         unsent = protocol.transport.get_write_buffer_size()
@@ -330,7 +330,7 @@ def server(application: Any, listener: socket.socket, limits: Limits, **options:
         application: an ASGI application.
         listener: a socket that listens.
         limits: see `Limits`.
-        options: further arguments of `uvicorn.Config`.
+        options: further arguments of `uvicorn.Config`; not ``http``, ``ws`` and ``timeout_keep_alive``.
 
     Raises:
         ImportError: if uvicorn is not installed.

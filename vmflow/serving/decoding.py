@@ -3,7 +3,7 @@
 The JSON parser is a single call that keeps the interpreter's lock, on every thread; other threads get the lock only
 where the parser calls back into Python, as it does in `inputs_of` for every number if there is a `pause`.  So large
 bodies are read on a thread, which pauses after about every thousand numbers.  Counting beforehand and making arrays in
-the end take a tenth of the time, and have no pause.
+the end take less time, and have no pause.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .session import InferenceSession
 from .specs import Signature
 from .threads import in_thread
 
-# JSON of so many bytes or more is read on a thread: reading takes one to two milliseconds, and a thread one more.
+# JSON of so many bytes or more is read on a thread.
 LARGE: Final = 1 << 16
 
 

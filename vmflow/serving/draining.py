@@ -24,7 +24,7 @@ _log: Final = logging.getLogger(__name__)
 def can_take_signals() -> bool:
     """Whether a server on this thread has signal handlers that `drain_on_signal` can replace.
 
-    uvicorn has; hypercorn's are those of the event loop, which it cannot replace.
+    uvicorn has; hypercorn's are those of the event loop, which `drain_on_signal` cannot replace.
     """
     if threading.current_thread() is not threading.main_thread():
         return False

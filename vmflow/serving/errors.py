@@ -34,7 +34,7 @@ class ServingError(RuntimeError):
 
 
 class InvalidInput(ServingError, ValueError, status=422, reason="invalid"):
-    """The inputs do not fit the declaration of the session.
+    """The request does not fit the session, such as inputs of another shape.
 
     Example:
         >>> session = flow.serving.InferenceSession(abs, inputs=flow.serving.TensorSpec((2,)))

@@ -1,4 +1,4 @@
-"""The description of a served session as OpenAPI 3.1: its paths, and a schema of its inputs; results have none."""
+"""The description of a served session as OpenAPI 3.1, with a schema of its inputs."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _array(spec: TensorSpec) -> dict[str, Any]:
-    """Return the JSON schema of a tensor as nested lists of numbers or booleans."""
+    """Return the JSON schema of a tensor: nested lists of numbers or booleans, or only one if it is 0-d."""
     if spec.dtype.category == BOOL:
         schema: dict[str, Any] = {"type": "boolean"}
     elif spec.dtype.category < FLOATING:

@@ -2,8 +2,8 @@
 
 A page in somebody's browser can make that browser send requests to a server that only the browser's machine can reach.
 The browser then names the page's origin in ``Origin``, and the name by which it has found the server in ``Host``.  A
-page of another origin is recognized by ``Origin``.  A page whose own name has been made to resolve to the server's
-address has the same name in both, and is recognized by that name.
+page of another origin is recognized by ``Origin`` or ``Sec-Fetch-Site``.  A page whose own name has been made to
+resolve to the server's address has the same name in both, and is recognized by that name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Sequence[str] = 
             known in any case.
 
     Raises:
-        ForeignOrigin: if the request comes from another page, or ``Host`` is an unknown name.
+        ForeignOrigin: if the request comes from another page, or ``Host`` gives an unknown name or several names.
     """
     values: dict[bytes, set[str]] = {}
     for name, value in headers:

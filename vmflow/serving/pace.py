@@ -6,7 +6,7 @@ from typing import Final
 
 # Batches that take fewer seconds than this are computed on the thread of the loop: vmflow's virtual machine may take as
 # long for a turn of the loop anyway, see `turn_budget`.  Handing a batch to a worker, and hearing of its end, costs the
-# loop's thread a fifth of this time, and on a busy server delays the batch by half of it.
+# loop's thread time as well, and delays the batch.
 HERE_BELOW: Final = 1e-3
 
 # Batches that took this long or longer while warming up are not tried on the loop's thread, which they would block.
@@ -42,7 +42,7 @@ class Pace:
         self._tried_after = self._until_trial = TRIED_AFTER
 
     def next_is_here(self) -> bool:
-        """Whether the next batch runs on the loop's thread: because of `here`, or as a trial."""
+        """Whether the next batch runs on the loop's thread, because of `here` or as a trial; call it once for each."""
         if self.here or not self._worth_trying:
             return self.here
         self._until_trial -= 1

@@ -143,7 +143,7 @@ class RequestQueue:
             retry_after, spare: as `put`.
 
         Raises:
-            Overloaded: if the queue, or the client's part of it, is full.
+            Overloaded: as `put`.
         """
         self._check_limits(client, retry_after, spare)
         self._reserved += 1
@@ -179,7 +179,7 @@ class RequestQueue:
             spare: returns how many requests may be accepted beyond the limits.
 
         Raises:
-            Overloaded: if the queue, or the client's part of it, is full.
+            Overloaded: if the queue, or the known client's part of it, is full, and `spare` permits no more.
         """
         client, key = request.client, request.key
         self._check_limits(client, retry_after, spare)

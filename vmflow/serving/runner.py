@@ -132,7 +132,8 @@ class Runner:
         Args:
             payloads, key: of `prepared`.
             priority: of the instructions.
-            batch: gets its `abandon`, `size` and `scope`; also its `pace`, if the loop's thread computed all results.
+            batch: gets its `abandon`, `size` and `scope`; also its `pace`, if the loop's thread was to compute all
+                results, and did.
         """
         size = self._size_of(len(payloads))
         self._statistics.places += size
@@ -182,7 +183,7 @@ class Runner:
         return self._on_device(flow.stack([*[flow.from_numpy(array) for array in arrays], *rest]))
 
     def _on_device(self, tensor: flow.Tensor) -> flow.Tensor:
-        """The tensor on the model's device; `Tensor.to` takes longer than some ops even if there is nothing to do."""
+        """The tensor on the model's device."""
         return tensor if tensor.device is self._device else tensor.to(self._device)
 
     def _call(self, inputs: Sequence[flow.Tensor]) -> Any:
@@ -300,7 +301,7 @@ class Runner:
         return self._served.forms() if self._served is not None else 0
 
     def count_compilations(self) -> None:
-        """Note in the statistics how many graphs were compiled after warming up; there should be none."""
+        """Note in the statistics for how many more input shapes forms are kept than after warming up; 0 as a rule."""
         self._statistics.compiled["ready"] = self._forms() - self._statistics.compiled["warming"]
 
     # Weights

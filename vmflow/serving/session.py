@@ -77,8 +77,10 @@ class InferenceSession:
 
     Raises:
         TypeError: if `model` cannot be called, or `inputs` are missing or no `TensorSpec`.
-        ValueError: for a count or `timeout` that is not positive, a negative `max_wait`, batch sizes that do not
-            ascend, or a module in training mode.
+        ValueError: for a count that is no positive integer, a `timeout` that is not positive, a negative `max_wait`,
+            batch sizes that do not ascend, two `Dim` of one name that differ, a module in training mode, or a saved
+            graph whose inputs have no batch or need `inputs`.
+        Exception: exceptions of `load_graph`, for a folder.
 
     Example:
         >>> model, inputs = flow.nn.Linear(2, 1).eval(), flow.serving.TensorSpec((2,))
@@ -323,7 +325,7 @@ class InferenceSession:
             Expired: when the loop notices that the deadline has passed, even while the request is being computed.
             ValueError: if `timeout` is not positive.
             RuntimeError: on another event loop than the session's.
-            Exception: exceptions of the model for this sample.
+            Exception: exceptions of the model for this sample, or of an op that computes one of the inputs.
         """
         try:
             batches = self._ready(self._batches)
@@ -462,7 +464,7 @@ class InferenceSession:
         return batcher
 
     async def _read(self, inputs: Any, batcher: Batcher, client: Hashable, deadline: float | None) -> None:
-        """Wait for the tensors among the inputs, so that reading their values does not block.
+        """Wait for inputs that are tensors or lists of tensors, so that reading their values does not block.
 
         Meanwhile the request has a place in the queue of `batcher`.
 

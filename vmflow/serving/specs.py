@@ -41,6 +41,7 @@ class Dim:
 
     Raises:
         ValueError: if the sizes are not different positive integers, ascending.
+        TypeError: if `sizes` is a number.
 
     Example:
         >>> length = flow.serving.Dim("length", (16, 64))
@@ -73,12 +74,12 @@ class TensorSpec:
     Attributes:
         shape: sizes, and `Dim` where they differ.
         dtype: of the array; values are converted to the same or a wider kind: integers to floats, not the reverse.
-        pad: the value that a `Dim` is filled up with.
+        pad: the value that a `Dim` is filled up with, converted to `dtype`.
         finite: whether nan and inf are refused.
 
     Raises:
         ValueError: for a size that is neither a `Dim` nor an integer from 0 on.
-        TypeError: if `dtype` is no dtype of vmflow.
+        TypeError: if `dtype` is no dtype of vmflow, or `shape` is a number.
 
     Example:
         >>> text = flow.serving.TensorSpec((flow.serving.Dim("length", (4, 8)),), flow.int64, pad=-1)

@@ -81,7 +81,8 @@ class Statistics:
         rejected: requests that were refused, by reason.
         batches, streams: the `Work` of each.
         places: the places in batches that have begun, including padding.
-        compiled: graphs compiled while warming up, and since then until the last call of `InferenceSession.stats`.
+        compiled: input shapes that the session compiled its graph for while warming up, and those added since, as of
+            the last call of `InferenceSession.stats`.
         waiting, serving: how long requests waited, and took in all.
 
     Raises no errors.

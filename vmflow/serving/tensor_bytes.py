@@ -38,7 +38,7 @@ _ITEM: Final = re.compile(
 )
 _KINDS: Final = {"descr": "string", "fortran_order": "truth", "shape": "sizes"}
 
-# The dtypes of npy that vmflow has, too; a bool is read as a byte, as below.
+# The dtypes of npy that are taken: vmflow's but the complex ones; a bool is read as a byte, as below.
 _DESCRIPTIONS: Final[dict[str, Any]] = {
     "b1": np.uint8,
     "u1": np.uint8,
@@ -69,7 +69,7 @@ _WRITTEN: Final = {np.dtype(value): name for name, value in _NAMES.items() if na
 
 
 class BadBytes(InvalidInput, status=400):
-    """The bytes are not of the format that they were said to be."""
+    """The bytes are not an npy or safetensors file that can be taken."""
 
 
 def read_npy(body: bytes) -> Array:

@@ -49,7 +49,7 @@ class LoopThread:
     """An event loop on a thread of its own, for plain code.
 
     Args:
-        name: of the thread.
+        name: how the thread's name begins.
     """
 
     def __init__(self, name: str) -> None:
