@@ -502,8 +502,9 @@ def test_invalid_sessions_are_refused() -> None:
     for about in ("max_wait", "timeout"):
         with pytest.raises(ValueError, match="expected seconds"):
             InferenceSession(model(), inputs=FIVE, **{about: float("nan")})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="batch_sizes must be"):
-        InferenceSession(model(), inputs=FIVE, batch_sizes=[4, 2])
+    for sizes in ([4, 2], [1, "2"]):
+        with pytest.raises(ValueError, match="batch_sizes must be"):
+            InferenceSession(model(), inputs=FIVE, batch_sizes=sizes)  # type: ignore[arg-type]
 
 
 def test_plain_code_and_its_threads() -> None:

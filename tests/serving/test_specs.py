@@ -139,6 +139,8 @@ def test_invalid_declarations() -> None:
         Dim("length", (8, 4))
     with pytest.raises(ValueError, match="ascending"):
         Dim("length", ())
+    with pytest.raises(ValueError, match="ascending"):
+        Dim("length", (1, "2"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a size must be"):
         TensorSpec((-1,))
     with pytest.raises(ValueError, match="a size must be"):
@@ -151,3 +153,5 @@ def test_invalid_declarations() -> None:
         Signature([])
     with pytest.raises(TypeError, match="inputs must be a TensorSpec"):
         Signature([(1,)])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="inputs must be a TensorSpec"):
+        Signature(5)  # type: ignore[arg-type]

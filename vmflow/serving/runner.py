@@ -87,8 +87,8 @@ class Runner:
         sizes = tuple(batch_sizes)
         if (
             not sizes
-            or list(sizes) != sorted(set(sizes))
             or not all([type(size) is int and size > 0 for size in sizes])
+            or list(sizes) != sorted(set(sizes))
         ):
             raise ValueError(f"batch_sizes must be different positive integers, ascending, not {sizes}")
         if isinstance(model, (str, os.PathLike)):

@@ -56,8 +56,8 @@ class Dim:
     def _check(self, attribute: object, sizes: tuple[int, ...]) -> None:
         if (
             not sizes
-            or list(sizes) != sorted(set(sizes))
             or not all([type(size) is int and size > 0 for size in sizes])
+            or list(sizes) != sorted(set(sizes))
         ):
             raise ValueError(f"Dim {self.name!r}: sizes must be different positive integers, ascending, not {sizes}")
 
@@ -248,7 +248,7 @@ class Signature:
         elif isinstance(inputs, TensorSpec):
             self.names, self.specs = ("",), (inputs,)
         else:
-            self.specs = tuple(inputs)
+            self.specs = tuple(inputs) if isinstance(inputs, Iterable) else ()
             self.names = tuple([f"inputs[{place}]" for place in range(len(self.specs))])
         if not self.specs or not all([isinstance(spec, TensorSpec) for spec in self.specs]):
             raise TypeError("inputs must be a TensorSpec, or several in a sequence or by name")
