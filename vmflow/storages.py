@@ -93,6 +93,7 @@ class UntypedStorage:
 
         Raises:
             ValueError: if `device` is no CUDA device.
+            DeviceUnavailable: if the device cannot be used here.
         """
         return type(self)(self._whole().to(cuda_device(device)))
 

@@ -51,6 +51,7 @@ class TensorOperators(TensorFields):
 
         Raises:
             ValueError: if the tensor has another number of elements.
+            Exception: as `numpy`.
 
         Example:
             >>> flow.tensor([3.0]).item()

@@ -225,6 +225,7 @@ class Tensor(TensorMethods):
         Raises:
             RuntimeError: for tensors on devices without addresses, global tensors, and those of a graph that is being
                 built.
+            Exception: that of the op that failed to compute the value.
 
         Example:
             >>> x = flow.zeros(2, 3)
@@ -338,6 +339,7 @@ class Tensor(TensorMethods):
         """Suspend the coroutine until the value, of a global tensor this rank's part, is computed; return the tensor.
 
         Raises:
+            RuntimeError: for a tensor of a graph that is being built.
             Exception: that of the op that failed to compute the value.
         """
         storage = self._blob.storage
@@ -394,6 +396,7 @@ class Tensor(TensorMethods):
             force: PyTorch's argument; makes no difference.
 
         Raises:
+            RuntimeError: on the meta device, or if the tensor belongs to a graph that is being built.
             Exception: that of the op that failed to compute the value.
 
         Example:
@@ -414,7 +417,7 @@ class Tensor(TensorMethods):
         """The values as nested lists of Python numbers (0-d: a number); blocks until they are computed.
 
         Raises:
-            Exception: that of the op that failed to compute the value.
+            Exception: as `numpy`.
 
         Example:
             >>> flow.tensor([[1, 2], [3, 4]]).tolist()
@@ -659,8 +662,8 @@ class Tensor(TensorMethods):
         """A tensor of the same shape on the same memory, without autograd history.
 
         Assigning another tensor gives this tensor the other's memory, shape, dtype and device; a global tensor's also
-        spreads this tensor over ranks.  RuntimeError if this tensor requires a gradient, and the other is neither
-        floating-point nor complex, or if this tensor is global and the other local.
+        spreads this tensor over ranks.  TypeError for no tensor; RuntimeError if this tensor requires a gradient, and
+        the other is neither floating-point nor complex, or if this tensor is global and the other local.
 
         Example:
             >>> x = flow.ones(2, requires_grad=True)
@@ -712,7 +715,7 @@ CLASS.append(Tensor)
 
 
 def _of_dim(name: str, values: tuple[int, ...], dim: int) -> int:
-    """Return the value of one dimension; unlike other functions, `size` and `stride` take none of a 0-d tensor."""
+    """Return the value of one dimension; unlike other functions, `size` and `stride` take no `dim` of a 0-d tensor."""
     if not is_integer(dim):
         raise TypeError(f"{name}: a dimension is an integer, not {dim!r}")
     rank = len(values)
@@ -779,7 +782,7 @@ def _wait_for(storage: Storage) -> None:
 
 
 def watch_requires_grad(tensor: Tensor) -> None:
-    """Let a tensor's next `detach_` and, until then, each `requires_grad_` call `changes.changed`, for graphs."""
+    """Have `changes.changed` called by a tensor's next `detach_`, and by each change of `requires_grad` until then."""
     tensor._autograd_meta()
 
 

@@ -37,6 +37,7 @@ class TensorType:
         Raises:
             ValueError: if the device is a CUDA device and the type is for others, or the reverse.
             DeviceUnavailable: if the device cannot be used here.
+            TypeError, ValueError: as `vmflow.tensor`, for data that make no tensor.
         """
         place = Device(device) if device is not None else Device("cuda" if self.is_cuda else "cpu")
         if (place.type == "cuda") is not self.is_cuda:
@@ -81,7 +82,7 @@ ShortTensor = HOST["ShortTensor"]
 
 
 def tensor_type(given: Any) -> TensorType:
-    """Look up a tensor type by its name, such as "vmflow.cuda.FloatTensor" or "torch.FloatTensor".
+    """Look up a tensor type by its name with a module, such as "vmflow.cuda.FloatTensor" or "torch.FloatTensor".
 
     A tensor type instead of a name is returned as it is.
 
@@ -104,14 +105,14 @@ def tensor_type(given: Any) -> TensorType:
 def set_default_tensor_type(t: TensorType | str | DType) -> None:
     """Set the default dtype of new floating-point tensors, and the default device of all new tensors, by a tensor type.
 
-    It calls `set_default_dtype` and `set_default_device`: the setting holds for this thread or task and the tasks it
-    starts from now on, for tensors of any shape.
+    It calls `set_default_dtype` and `set_default_device`: the setting holds for this thread or task and the tasks that
+    it starts from now on.
 
     Args:
         t: a tensor type such as `vmflow.FloatTensor`, or its name; or a dtype, for tensors on the CPU.
 
     Raises:
-        TypeError: if `t` is no floating-point tensor type.
+        TypeError: if `t` is none of these, or not floating-point.
         DeviceUnavailable: if `t` is a type of CUDA tensors, and there is no CUDA device.
 
     Example:

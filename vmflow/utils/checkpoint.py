@@ -27,10 +27,12 @@ def checkpoint(
     uses, such as a module's parameters; `autograd.grad` and ``create_graph=True`` work as without a checkpoint.
 
     Args:
-        function: returns a tensor or a tuple, also a named one; must do the same when it is called again.
+        function: returns a tensor or a tuple, also a named one (there is no checkpoint for anything else); must do the
+            same when it is called again.
         args, kwargs: its arguments; a later change in place raises an error only for tensors directly among them.
         use_reentrant: accepted for PyTorch's sake, and without effect.
-        preserve_rng_state: whether random numbers, such as dropout's, are the same in the second call.
+        preserve_rng_state: whether random numbers of the default generator, such as dropout's, are the same in the
+            second call.
 
     Raises:
         TypeError: if `function` cannot be called.
@@ -77,7 +79,7 @@ def checkpoint_sequential(
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
 ) -> Any:
-    """Call functions one after the other, in checkpointed segments; the last one is not checkpointed, as in PyTorch.
+    """Call functions one after the other, in segments, which are checkpointed except for the last one, as in PyTorch.
 
     Args:
         functions: a sequence of functions, such as `nn.Sequential`.

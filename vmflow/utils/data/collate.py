@@ -16,14 +16,16 @@ from vmflow.tensors import Tensor
 def default_collate(batch: Sequence[Any]) -> Any:
     """Put samples together: their values at the same place become one tensor with a new first dimension.
 
-    Tensors are stacked on their device; numpy arrays and numbers (as float64 if the first is a float) become tensors
-    on the default device; strings and bytes stay a list; dicts and other mappings, named tuples, tuples and lists are
-    collated item by item.  Tuples become lists, as in PyTorch.  The first sample decides which of these applies.
+    Tensors are stacked on their device; numpy's arrays and scalars, and Python's numbers (as float64 if the first is a
+    float) become tensors on the default device; strings and bytes stay a list; dicts and other mappings, named tuples,
+    tuples and lists are collated item by item.  Tuples become lists, as in PyTorch.  The first sample decides which of
+    these applies.
 
     Raises:
         TypeError: for anything else; pass a `collate_fn` of your own to `DataLoader` then.
         ValueError: if shapes or lengths differ.
         KeyError: if a key of the first mapping is missing from another.
+        IndexError: for no samples.
 
     Example:
         >>> flow.utils.data.default_collate([(1, "a"), (2, "b")])

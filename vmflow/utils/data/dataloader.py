@@ -1,4 +1,4 @@
-"""``vmflow.utils.data.dataloader``: the loader and the functions that make batches, in the module of PyTorch's."""
+"""``vmflow.utils.data.dataloader``: the module in which PyTorch has the loader and its functions."""
 
 from __future__ import annotations
 

@@ -161,6 +161,7 @@ class ConcatDataset(Dataset[Sample]):
     Raises:
         ValueError: for none at all.
         TypeError: for an `IterableDataset`.
+        IndexError: when indexed out of range.
 
     Example:
         >>> flow.utils.data.ConcatDataset(["ab", "cd"])[2]

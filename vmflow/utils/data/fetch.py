@@ -66,7 +66,7 @@ class Recipe:
         drop_last: of an iterable dataset, whether a shorter last batch is left out.
         collate: makes a batch out of samples, or converts a single one.
         init: called with the worker's number before the worker fetches anything.
-        workers: the `num_workers` of the loader; 0 also if ``async for`` fetches on a thread.
+        workers: the `num_workers` of the loader; if it is 0, ``async for`` fetches on a thread nevertheless.
         kind: "thread" or "process".
     """
 
@@ -175,7 +175,7 @@ class Fetcher:
         return samples if self._recipe.batched else samples[0]
 
     def _explain(self, error: BaseException, where: str) -> None:
-        """Add a note to the error; raise RuntimeError in place of one that would steer the consumer's own loops."""
+        """Add a note to the error; raise RuntimeError in place of one that would end the consumer's loop or task."""
         worker = f" in data worker {self._number}, a {self._recipe.kind}" if self._recipe.workers else ""
         if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit, asyncio.CancelledError)):
             raise RuntimeError(f"{type(error).__name__} was raised {where}{worker}") from error
