@@ -91,7 +91,7 @@ def meta_of(tensor: TensorFields) -> TensorMeta:
 
 
 def metas_of(tensors: Iterable[TensorFields]) -> tuple[TensorMeta, ...]:
-    """The metas (shape, dtype and device) of several tensors."""
+    """The metas of several tensors."""
     return tuple([tensor._blob.meta for tensor in tensors])
 
 

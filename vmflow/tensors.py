@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .autograd.node import Hook, Node
     from .tensor_methods import TensorMethods
 else:
-    TensorMethods = TensorOperators  # at run time, methods that need ops are added to the class later
+    TensorMethods = TensorOperators
 
 # Inside the class, the names bool, int and float are methods, so that annotations need other names for the types.
 _bool = bool

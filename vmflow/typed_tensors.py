@@ -106,7 +106,7 @@ def set_default_tensor_type(t: TensorType | str | DType) -> None:
     """Set the default dtype of new floating-point tensors, and the default device of all new tensors, by a tensor type.
 
     It calls `set_default_dtype` and `set_default_device`: the setting holds for this thread or task and the tasks that
-    it starts from now on.
+    it starts from now on, for tensors of any shape.
 
     Args:
         t: a tensor type such as `vmflow.FloatTensor`, or its name; or a dtype, for tensors on the CPU.

@@ -1,11 +1,10 @@
 """`Batcher`: joins single requests into batches, and delivers a batch's results to the callers of its requests.
 
-Unless `wait` says otherwise, a batch of as many waiting requests as possible begins as soon as a place to compute is
-free: under low load a request does not wait for others, and under high load batches become large by themselves.  A
-batch is computed in the next turn of the loop, with the requests for it that arrive until then.  If the loop's own
-thread computes it, the batch waits until it is full, or a turn in which no such request arrives.  A request that comes
-alone, as the one before it did, may be computed in the call that submits it, as far as possible without waiting: see
-`hurries`.
+Unless `wait` says otherwise, a batch of as many waiting requests of one key as possible begins as soon as a place to
+compute is free.  A batch is computed in the next turn of the loop, with the requests for it that arrive until then.  If
+the loop's own thread computes it, the batch waits until it is full, or a turn in which no such request arrives.  A
+request that comes alone, as the one before it did, may be computed in the call that submits it, as far as possible
+without waiting: see `hurries`.
 
 Each request ends once, in `_ended`: done, failed, cancelled or expired.
 """
@@ -131,7 +130,6 @@ class Batcher:
         self._alone = True
         self._hurried = False
         self._computing_here = False
-        # How many requests are being computed and waited for.
         self._running = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._held = False
@@ -336,7 +334,6 @@ class Batcher:
         self._running += 1
         request.state = RUNNING
         try:
-            # Only once in a turn of the loop: further requests in the same turn are not alone.
             self._computing_here = True
             self._loop.call_soon(self._turned, context=self._context)
             self._hurried = True

@@ -7,7 +7,7 @@ waits without end for a head, and for a client to read its answer.  So this modu
 - It accepts so many that descriptors are left for other things.  At that number, for each new connection it ends one
   that waits for its client.  It takes the client with the most connections that has such a one, and ends that client's
   oldest one without a request, else the oldest that is sending a body, else the oldest that does not read its answer.
-  So neither idle nor slow connections keep others from being answered.  If there is none, it refuses the new one: 503.
+  If no connection waits for its client, it refuses the new one with 503.
 - Once in a while it looks at each connection, and ends those that have waited for their client too long.
 """
 

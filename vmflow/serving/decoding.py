@@ -2,8 +2,8 @@
 
 The JSON parser is a single call that keeps the interpreter's lock, on every thread; other threads get the lock only
 where the parser calls back into Python, as it does in `inputs_of` for every number if there is a `pause`.  So large
-bodies are read on a thread, which pauses after about every thousand numbers.  Counting beforehand and making arrays in
-the end take less time, and have no pause.
+JSON is read on a thread, which pauses after about every thousand numbers, but not while it counts beforehand and makes
+arrays in the end.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ _log: Final = logging.getLogger(__name__)
 
 
 def can_take_signals() -> bool:
-    """Whether a server on this thread has signal handlers that `drain_on_signal` can replace.
+    """Whether this is the main thread, and SIGTERM has a handler that `drain_on_signal` can replace.
 
-    uvicorn has; hypercorn's are those of the event loop, which `drain_on_signal` cannot replace.
+    uvicorn sets one; hypercorn's is one of the event loop, which `drain_on_signal` cannot replace.
     """
     if threading.current_thread() is not threading.main_thread():
         return False

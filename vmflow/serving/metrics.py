@@ -1,7 +1,7 @@
 """The metrics of a session, for Prometheus.
 
-``GET /metrics`` reads all of them together, on the session's loop, so that the counters of one answer add up:
-accepted = done + failed + cancelled + expired + queued + running.
+``GET /metrics`` reads all of them together, on the session's loop, so that the counters of one answer add up as those
+of `Statistics`.
 """
 
 from __future__ import annotations

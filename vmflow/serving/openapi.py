@@ -139,7 +139,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _array(spec: TensorSpec) -> dict[str, Any]:
-    """Return the JSON schema of a tensor: nested lists of numbers or booleans, or only one if it is 0-d."""
+    """Return the schema of an input in a JSON body."""
     if spec.dtype.category == BOOL:
         schema: dict[str, Any] = {"type": "boolean"}
     elif spec.dtype.category < FLOATING:

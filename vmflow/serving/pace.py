@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 # Batches that take fewer seconds than this are computed on the thread of the loop: vmflow's virtual machine may take as
-# long for a turn of the loop anyway, see `turn_budget`.  Handing a batch to a worker, and hearing of its end, costs the
-# loop's thread time as well, and delays the batch.
+# long for a turn of the loop anyway, see `turn_budget`.
 HERE_BELOW: Final = 1e-3
 
 # Batches that took this long or longer while warming up are not tried on the loop's thread, which they would block.

@@ -124,7 +124,6 @@ class RequestQueue:
         # Numbers of places held by arriving requests: in all, and by client.
         self._reserved = 0
         self._reserved_by_client: dict[Hashable, int] = {}
-        # Keys whose requests have to wait, even if their turn has come.
         self.passed_over: set[Hashable] = set()
         # The number of ended requests that are still in the heaps.
         self._stale = 0

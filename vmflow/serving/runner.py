@@ -143,7 +143,7 @@ class Runner:
         around = MODE.get()
         scope = Scope(around.scope, "batch", priority, here=here)
         batch.abandon, batch.scope = scope.cancel, scope
-        # `flow.scope` and `flow.no_grad` in one step, for speed: this runs for each batch, often of one request.
+        # `flow.scope` and `flow.no_grad` in one step, for speed.
         MODE.set(around.inferring(scope))
         try:
             tree, leaves = args_tree.flatten(self._call(self._inputs(payloads, size)))

@@ -1,7 +1,4 @@
-"""`TensorSpec`: declares an input, and converts a caller's values to arrays that fit the declaration.
-
-The shape and dtype of a numpy array, unless it is of bfloat16, are checked before it is copied.
-"""
+"""`TensorSpec`: declares an input, and converts a caller's values to arrays that fit the declaration."""
 
 from __future__ import annotations
 
@@ -109,7 +106,7 @@ class TensorSpec:
         Args:
             name: of the input, for messages; "" if it has none.
             value: a numpy array, a tensor, a number, or nested lists of numbers.
-            sizes: of the dimensions known so far, by name; the sizes of this value are added.
+            sizes: of each `Dim` known so far, by name; those of this value are added.
 
         Raises:
             InvalidInput: if the value is none of these, or has another shape or kind; for integers out of the range of
@@ -168,7 +165,7 @@ class TensorSpec:
                 raise InvalidInput(f"{_about(name)}{want.name} is {have} here, and {sizes[want.name]} in another input")
 
     def padded(self, array: Array, sizes: Mapping[str, int]) -> Array:
-        """The array filled up with `pad` to these sizes of the dimensions, by name; the same array if it has them."""
+        """The array filled up with `pad` to these sizes of each `Dim`, by name; the same array if it has them."""
         shape = self.padded_shape(sizes)
         if array.shape == shape:
             return array
@@ -177,7 +174,7 @@ class TensorSpec:
         return filled
 
     def padded_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape with these sizes of the dimensions, by name."""
+        """The shape with these sizes of each `Dim`, by name."""
         return tuple([sizes[size.name] if isinstance(size, Dim) else size for size in self.shape])
 
     def nbytes(self) -> int:
@@ -259,7 +256,7 @@ class Signature:
                     raise ValueError(f"the dimension {dim.name!r} is declared in two ways")
 
     def arrays(self, inputs: Any) -> tuple[tuple[Array, ...], dict[str, int]]:
-        """The arrays of one request, in order, and the sizes of its dimensions.
+        """The arrays of one request, in order, and the size of each `Dim`, by name.
 
         Raises:
             InvalidInput: if the inputs do not fit.
@@ -294,7 +291,7 @@ class Signature:
         return inputs
 
     def padded_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The sizes to which dimensions of these sizes are padded, by name."""
+        """The sizes to which each `Dim` of these sizes is padded, by name."""
         padded = {}
         for name, dim in self.dims.items():
             size = dim.padded(sizes[name])

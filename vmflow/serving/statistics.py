@@ -70,11 +70,11 @@ class Work:
 class Statistics:
     """Counts since the session was made.
 
-    At every moment: ``accepted == done + failed + cancelled + expired + queued + running``.  If all requests come over
-    HTTP, also: ``arrived == accepted + the sum of rejected + arriving``.
+    At every moment: ``accepted == done + failed + cancelled + expired + queued + running``.  If all requests come by
+    `app`, also: ``arrived == accepted + the sum of rejected + arriving``.
 
     Attributes:
-        arrived: requests that have begun over HTTP, with or without their bodies.
+        arrived: requests that have begun to arrive at `app`, with or without their bodies.
         accepted: requests that were accepted.
         ends: how many of these are done, failed, cancelled or expired.
         never_ran: how many of the ended requests never left the queue.

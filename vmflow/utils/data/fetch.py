@@ -66,7 +66,7 @@ class Recipe:
         drop_last: of an iterable dataset, whether a shorter last batch is left out.
         collate: makes a batch out of samples, or converts a single one.
         init: called with the worker's number before the worker fetches anything.
-        workers: the `num_workers` of the loader; if it is 0, ``async for`` fetches on a thread nevertheless.
+        workers: the `num_workers` of the loader.
         kind: "thread" or "process".
     """
 
