@@ -240,7 +240,7 @@ class InferenceSession:
 
         Args:
             delay: seconds in which requests are still taken, until load balancers have noticed that the session is not
-                ready; requests whose bodies are being read at the end of the delay are taken, too.
+                ready; after it, requests are taken until the bodies have arrived that were being read at its end.
             timeout: seconds after the delay for the requests under way; None for as long as they take.
         """
         if self.state != "ready" and self.state != "draining":
