@@ -68,7 +68,7 @@ def pin(source: Tensor) -> Tensor:
 
 
 def beside(whole: Tensor, tensor: Tensor) -> Tensor:
-    """Return `whole` as an operand beside `tensor`: if it is local and `tensor` global, broadcast over those ranks.
+    """Return `whole` as an operand beside `tensor`: broadcast over the ranks of a global `tensor`, if `whole` is local.
 
     `whole` has any shape, and the same values on all ranks.  Raises no errors.
 
@@ -86,7 +86,7 @@ def beside(whole: Tensor, tensor: Tensor) -> Tensor:
 
 
 def spread_like(whole: Tensor, tensor: Tensor) -> Tensor:
-    """Spread `whole`, if it is local, as `tensor` is, if that is global; `whole` has the same values on all ranks."""
+    """Spread a local `whole`, equal on all ranks, as a global `tensor` is spread; else return `whole` as it is."""
     if not tensor.is_global or whole.is_global:
         return whole
     from .distributed.global_tensors import cut  # imported here, as few programs need it
