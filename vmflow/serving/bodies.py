@@ -90,7 +90,7 @@ class SlowBody(ServingError, status=408, reason="slow"):
 
 
 def body_limit(signature: Signature) -> int:
-    """Bytes that are enough for a body with the largest inputs of a signature, in any of `KINDS`."""
+    """Bytes that are enough for a body with a signature's largest inputs, in any of `KINDS`, JSON without indents."""
     most = _most(tuple(signature.specs))
     return max(most.elements * _NUMBER + 2 * most.lists, 2 * signature.nbytes()) + (1 << 14)
 
@@ -165,8 +165,7 @@ def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None 
         body: the whole body.
         kind: one of `KINDS`.
         signature: of the session.
-        pause: called every so often while numbers are read from JSON, so that other threads get to run; its exceptions
-            pass through.
+        pause: called every so often while numbers are read from JSON, so that other threads get to run.
 
     Raises:
         InvalidInput: if the body is not of that kind, or cannot be inputs of that signature.
@@ -348,8 +347,8 @@ async def to_json(value: Any) -> bytes:
     ordinary number.
 
     Raises:
-        TypeError: for a value other than an array of numbers, a tensor, a number, a string, None, or lists, tuples and
-            dicts of these; for a dict with keys that become one string, such as 1 and "1".
+        TypeError: for a value other than a number, a bool, an array of these, a tensor, a string, None, or lists,
+            tuples and dicts of these; for a dict with keys that become one string, such as 1 and "1".
     """
     parts: list[str] = []
     since = 0
