@@ -94,6 +94,21 @@ async def test_a_number_for_each_sample_is_an_array(outputs: list[tuple[()]] | N
     assert (number.shape, number.tolist()) == ((), 10)
 
 
+async def test_compilations_after_warming_up_are_counted() -> None:
+    class Scaled(nn.Module):
+        scale = 1.0
+
+        def forward(self, x: flow.Tensor) -> flow.Tensor:
+            return x * self.scale
+
+    net = Scaled().eval()
+    async with InferenceSession(net, inputs=FIVE, batch_sizes=[1, 2]) as session:
+        for scale in (2.0, 3.0):
+            net.scale = scale
+            np.testing.assert_array_equal(await session.run([1.0] * 5), [scale] * 5)
+    assert session.stats()["compiled"] == {"warming": 2, "ready": 2}
+
+
 async def test_dimensions_that_differ_are_padded_and_cut_back() -> None:
     length = Dim("length", (2, 4, 8))
 

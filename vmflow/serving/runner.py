@@ -16,6 +16,7 @@ import vmflow as flow
 from vmflow.context import MODE
 from vmflow.graph_mode import args_tree
 from vmflow.graph_mode.args_tree import Branch, Leaf, Tree
+from vmflow.graph_mode.compiled import CompiledGraph
 from vmflow.graph_mode.loading import LoadedGraph
 from vmflow.instructions.blob import Array
 from vmflow.instructions.scope import Scope
@@ -33,7 +34,7 @@ from .statistics import Statistics
 _TRIALS: Final = 5
 _TRIALS_TAKE: Final = 2 * TRIED_BELOW
 
-# Up to this many bytes numpy joins a batch, which takes less time than issuing an op.
+# Up to this many bytes numpy joins a batch; an op joins a larger one.
 _JOINED_HERE: Final = 1 << 18
 
 _HOST: Final = flow.device("cpu")
@@ -45,18 +46,20 @@ Cuts: TypeAlias = Sequence[Sequence[int | Dim]]
 
 
 class _Served(Graph):
-    """A graph that calls a model, or a function."""
+    """A graph that calls a model, or a function, and counts in `compiled` the forms that it compiles `when`."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, compiled: dict[str, int]) -> None:
         super().__init__()
         self.model = model
+        self.compiled = compiled
+        self.when = "warming"
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         return self.model(*args, **kwargs)
 
-    def forms(self) -> int:
-        """The number of input shapes that the graph keeps compiled forms for."""
-        return len(self._compiled)
+    def _keep(self, key: Any, form: CompiledGraph) -> None:
+        super()._keep(key, form)
+        self.compiled[self.when] += 1
 
 
 class Runner:
@@ -115,7 +118,7 @@ class Runner:
         self._paces: dict[tuple[int, Hashable], Pace] = {}
         if graph and not isinstance(model, (LoadedGraph, Graph)):
             forms = len(sizes) * len(list(self._paddings()))
-            self._served = self._called = _Served(model)
+            self._served = self._called = _Served(model, statistics.compiled)
             self._served.with_dynamic_input_shape(size=forms)
 
     def prepared(self, arrays: tuple[Array, ...], sizes: dict[str, int]) -> tuple[Payload, Hashable]:
@@ -231,7 +234,8 @@ class Runner:
                 ]
                 self._check(args_tree.flatten(self._call(inputs))[1], size, sizes)
                 self._paces[size, _key(sizes)] = Pace(self._seconds(inputs))
-        self._statistics.compiled["warming"] = self._forms()
+        if self._served is not None:
+            self._served.when = "ready"
 
     def _seconds(self, inputs: Sequence[flow.Tensor]) -> float:
         """The quickest time of a few runs of a graph; infinity for a model that is no graph; see `Pace`."""
@@ -296,13 +300,6 @@ class Runner:
             elif known != result:
                 return False
         return True
-
-    def _forms(self) -> int:
-        return self._served.forms() if self._served is not None else 0
-
-    def count_compilations(self) -> None:
-        """Note in the statistics for how many more input shapes forms are kept than after warming up; 0 as a rule."""
-        self._statistics.compiled["ready"] = self._forms() - self._statistics.compiled["warming"]
 
     # Weights
 

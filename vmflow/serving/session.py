@@ -172,7 +172,6 @@ class InferenceSession:
     def stats(self) -> dict[str, Any]:
         """The state, the version, `Statistics.as_dict`, and how many requests arrive, wait and are computed now."""
         batchers = self._batchers()
-        self._runner.count_compilations()
         return {
             "state": self.state,
             "version": self.version,

@@ -81,8 +81,7 @@ class Statistics:
         rejected: requests that were refused, by reason.
         batches, streams: the `Work` of each.
         places: the places in batches that have begun, including padding.
-        compiled: input shapes that the session compiled its graph for while warming up, and those added since, as of
-            the last call of `InferenceSession.stats`.
+        compiled: forms compiled of a module or function while warming up, and since then, when there should be none.
         waiting, serving: how long requests waited, and took in all.
 
     Raises no errors.
