@@ -58,7 +58,8 @@ class Limits:
             the previous answer was complete.
         body_timeout: seconds in which the rest of the request must have arrived.
         write_timeout: seconds in which the client must read some of the data that waits to be sent.
-        keep_alive: seconds that a connection is kept without a further request after an answer.
+        keep_alive: seconds that a connection is kept without a further request after an answer, if `header_timeout` is
+            not shorter.
 
     Raises:
         ValueError: for a number that is not positive, or infinite.
