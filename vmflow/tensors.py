@@ -375,8 +375,7 @@ class Tensor(TensorMethods):
             _warn_of_blocking()
         tensor = self
         if self.device.type != "cpu":
-            # The copy is issued now, even if a graph is being built, and runs once the value is computed; a wait before
-            # it would gain nothing.
+            # The copy is issued now, even if a graph is being built, and runs once the value is computed.
             with _interpreter.eagerly():
                 tensor = self.detach().to("cpu")
         storage = tensor._blob.storage

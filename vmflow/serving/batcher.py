@@ -318,7 +318,7 @@ class Batcher:
     def _would_hurry(self) -> bool:
         """Whether `submit` may compute a request that comes now: `hurries` and `hold` permit it, and it would be alone.
 
-        Only once in a turn of the loop, and never during a recording, which shows the time of waiting, however short.
+        Only once in a turn of the loop, and never during a recording.
         """
         if not self._hurries or self._hurried or self._held or self._computing_here or LISTENING:
             return False

@@ -1,8 +1,7 @@
 """Limits of the connections of `python -m vmflow serve`: their number, and how long each may wait for its client.
 
-An application hears of a request when its head has arrived, and cannot end a connection.  Only the server can set
-limits before and after that.  By default uvicorn accepts connections until there are no more file descriptors, and
-waits without end for a head, and for a client to read its answer.  So this module accepts connections itself:
+By default uvicorn accepts connections until there are no more file descriptors, and waits without end for a head, and
+for a client to read its answer.  So this module accepts connections itself:
 
 - It accepts so many that descriptors are left for other things.  At that number, for each new connection it ends one
   that waits for its client.  It takes the client with the most connections that has such a one, and ends that client's

@@ -198,7 +198,7 @@ class Runner:
     def _parted(self, tree: Tree, leaves: Sequence[Array], payloads: Sequence[Payload]) -> list[Any]:
         """For each request, its part of all results, in memory of its own.
 
-        The ellipses keep a number an array; without them numpy would return a scalar.
+        The ellipses keep a single number a 0-d array; without them numpy would return a scalar.
         """
         if type(tree) is Leaf and self._cuts is None:  # as for most models
             (rows,) = leaves

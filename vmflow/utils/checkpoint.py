@@ -172,8 +172,8 @@ class _CheckpointNode(Node):
     The second call may use nodes that the first one made and that something else has kept: a cast in autocast's cache,
     the renewed history of a view, a value that a module remembers.  They belong to the function, so the inner backward
     pass goes through all nodes since the *first* call began.  Nodes older than the second call keep their saved
-    tensors, because the outer pass may need them.  If the second call uses something that the first did not, say
-    because a cast is no longer in the cache, the node gets further edges.
+    tensors, because the outer pass may need them.  If the second call uses something that the first did not, the node
+    gets further edges.
 
     Attributes:
         mode: the context's mode around the first call.
