@@ -80,9 +80,9 @@ class Statistics:
         never_ran: how many of the ended requests never left the queue.
         rejected: requests that were refused, by reason.
         batches, streams: the `Work` of each.
-        places: the places in batches that have begun, including padding.
+        places: the places in computed batches, including padding and failed batches.
         compiled: forms compiled of a module or function while warming up, and since then, when there should be none.
-        waiting, serving: how long requests waited, and took in all.
+        waiting, serving: how long requests that had their turn waited, and how long ended ones took in all.
 
     Raises no errors.
 
