@@ -69,7 +69,7 @@ class Metrics:
             "kind",
         )
         yield self._counter("samples", "Samples in computed batches.", {(): statistics.batches.samples})
-        yield self._counter("places", "Places in begun batches, with padding.", {(): statistics.places})
+        yield self._counter("places", "Places in computed batches, with padding.", {(): statistics.places})
         yield self._counter("begun", "Batches begun, by reason.", _by(statistics.batches.begun), "reason")
         yield self._counter("compiled", "Graphs compiled.", _by(statistics.compiled), "when")
         yield self._gauge("version", "Version of the weights.", {(): session.version})
