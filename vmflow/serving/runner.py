@@ -46,7 +46,7 @@ Cuts: TypeAlias = Sequence[Sequence[int | Dim]]
 
 
 class _Served(Graph):
-    """A graph that calls a model, or a function, and counts in `compiled` the forms that it compiles `when`."""
+    """A graph that calls a model, or a function; ``compiled[when]`` counts the forms that it compiles."""
 
     def __init__(self, model: Any, compiled: dict[str, int]) -> None:
         super().__init__()

@@ -239,7 +239,7 @@ class InferenceSession:
 
         Args:
             delay: seconds in which requests are still taken, until load balancers have noticed that the session is not
-                ready; after it, requests are taken until the bodies have arrived that were being read at its end.
+                ready; then until the bodies have arrived that were being read at the end of the delay.
             timeout: seconds after the delay for the requests under way; None for as long as they take.
         """
         if self.state != "ready" and self.state != "draining":

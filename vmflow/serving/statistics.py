@@ -70,7 +70,7 @@ class Work:
 class Statistics:
     """Counts since the session was made.
 
-    At every moment: ``accepted == done + failed + cancelled + expired + queued + running``.  If all requests come by
+    At every moment: ``accepted == done + failed + cancelled + expired + queued + running``.  If all requests come through
     `app`, also: ``arrived == accepted + the sum of rejected + arriving``.
 
     Attributes:
