@@ -38,7 +38,7 @@ ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _log: Final = logging.getLogger(__name__)
 
-# The answer for surrounding middleware if the client has gone before the handler's began; the client gets none any more.
+# The answer for surrounding middleware if the client has gone before the handler's began; the client itself gets none.
 CLIENT_GONE: Final = Problem(499, "ClientGone", "the client has left before it was answered")
 
 _GONE: Final[Message] = {"type": "http.disconnect"}

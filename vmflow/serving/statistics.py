@@ -70,8 +70,8 @@ class Work:
 class Statistics:
     """Counts since the session was made.
 
-    At every moment: ``accepted == done + failed + cancelled + expired + queued + running``.  If all requests come through
-    `app`, also: ``arrived == accepted + the sum of rejected + arriving``.
+    At every moment: ``accepted == done + failed + cancelled + expired + queued + running``.  If all requests come
+    through `app`, also: ``arrived == accepted + the sum of rejected + arriving``.
 
     Attributes:
         arrived: requests that have begun to arrive at `app`, with or without their bodies.
