@@ -3,8 +3,8 @@
 Both are part of building, not a pass: `build` has to see the shapes of one micro-batch, and only while building is it
 known which tensors are gradients.  Ops with the phase "micro" run once for each micro-batch; the optimizers' ops
 have the phase "step" and run once per call.  Three kinds of ops connect the phases: "unpack" hands out the slices of
-arguments, "accumulate" sums gradients, and "pack" joins results.  As in a loop of eager backward passes, the
-first gradient is copied and later gradients are added to it, so that the sums have the bits of the eager loop.
+arguments, "accumulate" sums gradients, and "pack" joins results.  The first micro-batch's gradient is copied, and
+later gradients are added to it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def cut(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str], cou
 
 
 def parts(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Tensor]:
-    """Record "unpack", which cuts arguments or a whole batch of a loader; return the running micro-batch's slices."""
+    """Record "unpack" of arguments or a loader's batch, with the errors of `cut`; return a micro-batch's slices."""
     count = builder.micro_batches
     shapes = [_part(builder.name, tensor, name, count) for tensor, name in zip(inputs, names, strict=True)]
     return builder.gather("unpack", inputs, shapes) if inputs else []
 
 
 def require_parts(builder: JobBuilder, inputs: Sequence[Tensor]) -> None:
-    """Raise ValueError if neither the arguments nor batches of loaders give a tensor to cut into micro-batches."""
+    """Raise ValueError if `build` has neither a tensor argument nor a loader's batch to cut into micro-batches."""
     if not inputs and not builder.outlets:
         raise ValueError(
             f"graph {builder.name!r}: with set_gradient_accumulation_steps({builder.micro_batches}) the arguments are "

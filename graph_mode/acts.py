@@ -61,7 +61,7 @@ class ActorAct(InstructionPolicy):
             self._state = _ENDED
             self.runtime.fail_act(self.action, failure)
         elif self._state == _BEGUN:
-            # `compute` has raised, for example SystemExit, and has failed the launch: only the act has to end.
+            # `compute` reports its errors to the launch itself: only the act has to end.
             self._end()
 
     def _end(self) -> None:
@@ -83,7 +83,7 @@ class LaunchOnStream(InstructionPolicy):
         runtime: the plan's runtime.
         task: the plan's task.
         launch: the launch to run.
-        reads: the arguments, and the variables that the run only reads.
+        reads: the arguments that are not in memory of `writes`, and the variables that the run only reads.
         writes: the variables that the run may change.
     """
 

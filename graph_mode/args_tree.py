@@ -66,9 +66,9 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def exact(value: Any) -> Any:
-    """Return a stand-in for a value, by which ``==`` tells 0.0 from -0.0 and takes all nans for equal.
+    """Return the `repr` of a floating-point or complex number, else the value itself, for comparison by ``==``.
 
-    The stand-in is the text of a floating-point or complex number, and the value itself otherwise.
+    By their `repr`, 0.0 and -0.0 differ, and nan equals nan.
     """
     return repr(value) if isinstance(value, (float, complex, np.inexact)) else value
 
@@ -115,7 +115,7 @@ def unflatten(tree: Tree, leaves: Sequence[Any], make: Callable[[Any, list[Any]]
     Args:
         tree: a result of `flatten`.
         leaves: the values to put in place of the tree's leaves, in order.
-        make: called with a branch and its children, to make the container; by default a container of the branch's kind.
+        make: called with a branch and its rebuilt items, to make the container; by default `plain`.
     """
     return leaves[0] if type(tree) is Leaf else _unflatten(tree, iter(leaves), make or plain)
 
@@ -129,7 +129,7 @@ def _unflatten(tree: Tree, leaves: Iterator[Any], make: Callable[[Any, list[Any]
 
 
 def plain(branch: Branch, children: list[Any]) -> Any:
-    """Make a tuple, list, dict or named tuple of a branch's children, as its kind says."""
+    """Make the tuple, list, dict or named tuple that `branch` describes, with the rebuilt items `children`."""
     if branch.kind == "dict":
         return dict(zip(branch.keys, children, strict=True))
     if branch.kind == "list":
@@ -138,7 +138,7 @@ def plain(branch: Branch, children: list[Any]) -> Any:
 
 
 def paths(tree: Tree, root: str) -> list[str]:
-    """Return a Python expression for each leaf of a tree, such as ``args[0]['mask']`` for the root "args"."""
+    """Return a Python expression for each tensor of a tree, such as ``args[0]['mask']`` for the root "args"."""
     expressions: list[str] = []
     _name(tree, root, expressions)
     return expressions

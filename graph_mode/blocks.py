@@ -40,7 +40,7 @@ class BlockConfig:
         """Assign the block to a pipeline stage, for launches that overlap; stages from 1 on have streams of their own.
 
         Raises:
-            TypeError: if `stage_id` is no integer.
+            TypeError: if `stage_id` is no integer, or a bool.
             ValueError: if `stage_id` is negative.
         """
         self.stage_id = whole_number("set_stage", "the number of a stage", stage_id, 0)
@@ -55,8 +55,8 @@ class Block:
     """A module as an attribute of a graph, with the graph's settings for the module.
 
     A block is called like its module, and has the module's attributes, which are set in the module; the names below
-    are the block's own.  Submodules that are read by name or index, or by iterating over the block, are blocks, too.  A
-    block equals its module, and is true if the module is.
+    are the block's own.  Submodules that are read as attributes or items, or by iterating over the block, are blocks,
+    too.  A block equals its module, and is true if the module is.
 
     Args:
         module: the module, whose state the block shares.
@@ -69,7 +69,7 @@ class Block:
         path: the module's name in the graph.
 
     Raises:
-        AttributeError: when an attribute is read that the module does not have, or one listed above is set.
+        AttributeError: when an attribute is read or deleted that the module does not have, or one listed above is set.
 
     Example:
         >>> graph = flow.nn.Graph()
@@ -86,10 +86,10 @@ class Block:
         return self.origin(*args, **kwargs)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the block's settings, for the argument `GraphModule`.  A graph cannot move its modules to a device.
+        """Return the block's settings, for the argument `GraphModule`.
 
         Raises:
-            RuntimeError: for any other argument, such as a device.
+            RuntimeError: for other arguments, such as a device, or none.
         """
         if args and args[0] is GraphModule:
             return self.config
@@ -98,7 +98,7 @@ class Block:
     def __getattr__(self, name: str) -> Any:
         # Python calls this only for names that the block itself does not have.
         if "origin" not in self.__dict__:
-            raise AttributeError(name)  # of a block that is being copied
+            raise AttributeError(name)  # copying a block looks names up before `origin` is set
         value = getattr(self.origin, name)
         return Block(value, f"{self.path}.{name}", self._configs) if isinstance(value, Module) else value
 

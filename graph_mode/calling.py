@@ -52,8 +52,8 @@ class GraphCaller:
         outputs: the metas (shape, dtype, device) of the results.
         uses: how often a launch copies or reads its arguments; see `Launch`.
         task: see `GraphRuntime.single`.
-        launches_ahead: whether a task hands its work to a device that computes it after the task's function has
-            returned.
+        launches_ahead: whether any task of the plan hands its work to a device that computes it after the task's
+            function has returned.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class GraphCaller:
         return results if is_open else None
 
     def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
-        """Run the launch on the caller's thread if it is of a single host task, and need not wait or allocate results.
+        """Run the launch on the caller's thread if it is a single host task that can run now, with only small results.
 
         Returns whether the launch ran.
         """

@@ -144,7 +144,7 @@ class CompiledGraph:
         return self._guard.difference() if around else self._guard.difference_within()
 
     def forget_threads(self) -> None:
-        """Replace the form's locks in a forked child, where a thread that held one does not exist."""
+        """Replace the form's and its feeds' locks in a forked child, where a thread that held one does not exist."""
         self._make_locks()
         for outlet in self.outside.outlets:
             outlet.feed.forget_threads()

@@ -23,19 +23,19 @@ from .memory_planning import lower_bound, plan
 from .plan import Arena, ChainDescriptor, Plan, RegisterContents
 from .tasks import GATHERING, Task, form_tasks, goes_along
 
-# The most launches of a graph that run at the same time: the slots of the register that the source task writes.
+# The most launches of a graph that run at the same time, and the slots of the register that the source task writes.
 MOST_LAUNCHES: Final = 100
 
 # An arena of at most its lower bound times this factor is good enough.  The search for a smaller one takes up to a
-# second, in which a coroutine that calls a graph for the first time blocks its event loop.
+# second, and blocks the event loop of a coroutine that calls the graph.
 _GOOD_ENOUGH: Final = 1.02
 
 # An argument that is read in place is locked: others cannot write it.  It may be locked for this many nanoseconds per
 # byte, by the estimated costs of ops; a chain that reads an argument for longer copies it.
 _KEPT: Final = 10
 
-# Arguments and results of at least this many bytes are used in the caller's memory if possible.  For smaller ones a
-# copy is as fast as preparing their ops' kernel calls anew for each launch's memory; see `Program`.
+# Arguments and results of at least this many bytes are used in the caller's memory if possible.  Smaller ones are
+# copied, since their ops' kernel calls are then prepared once and not for each launch; see `Program`.
 _LARGE: Final = 1 << 20
 
 # The source task (begins launches) and the sink task (ends launches) of a plan are on no stream of tasks with ops.
@@ -58,8 +58,8 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
         slots: the least number of slots of each register between tasks with ops.
 
     Raises:
-        ValueError: if `slots` is less than 1, the job lacks values or kernels, or the plan could not run, for instance
-            since tasks wait for each other in a circle.
+        ValueError: if `slots` is less than 1, `Job.check` refuses the job, it lacks values or kernels, or the plan
+            could not run, for instance since tasks wait for each other in a circle.
         NotImplementedError: if buffers are on several devices, a CUDA device among them; numbers, and constants that
             are only copied to CUDA devices, do not count.
     """
@@ -116,7 +116,7 @@ class _Linking:
         job: the job.
         tasks: the tasks, in the order of their first ops.
         makers: by buffer, the task that makes it.
-        slots: the least number of slots of each register.
+        slots: the least number of slots of each register, except for the source's.
         registers: the registers made so far.
         contents: by id of a register that holds data, the register's buffers.
         produced: by task id, the registers that the task writes, by name.
@@ -175,7 +175,7 @@ class _Linking:
             self.consumed[other][IN_CONTROL] = (*self.consumed[other].get(IN_CONTROL, ()), number)
 
     def _begin_and_end(self) -> None:
-        """Order all tasks after the source and before the sink; tasks of micro-batches by way of pacer and counter."""
+        """Order all tasks after the source and before the sink, where needed by way of a pacer or a counter."""
         idle = [task for task in self.tasks if not self.consumed[task.id]]
         paced = tuple([task.id for task in idle if self._is_micro(task)])
         counted = [
@@ -238,7 +238,7 @@ class _Linking:
         """Return the tasks of micro-batches that use variables which the step changes, each with the tasks that change
         them.
 
-        A pair is left out if the changing task reads an accumulated result of the other, which orders both already.
+        A pair is left out if the changing task reads an accumulated or packed result of the other: that orders both.
         """
         changes: defaultdict[int, list[Task]] = defaultdict(list)
         for task in self.tasks:
@@ -337,7 +337,7 @@ class _Linking:
         return len(self.tasks) == 1 and task.device.type == "cpu" and not self._is_micro(task)
 
     def _kept(self, task: Task) -> tuple[int, ...]:
-        """Return the large arguments to read in the caller's memory: no op writes them, and all reads end soon."""
+        """Return the large arguments that a lone task reads in place: no op writes them, and `_KEPT` allows it."""
         ops = [self.job.ops[position] for position in task.ops]
         fetched = {self.job.outputs[output].buffer for output in task.outputs}
         ends: dict[int, int] = {}
@@ -361,7 +361,7 @@ class _Linking:
         )
 
     def _direct(self, task: Task) -> tuple[int, ...]:
-        """Return the positions of the large outputs, whole temporary buffers, to compute in the caller's memory."""
+        """Return the positions of the large outputs, whole temporary buffers, that a lone task computes in place."""
         direct: dict[int, int] = {}
         for number in task.outputs if self._is_alone(task) else ():
             operand = self.job.outputs[number]

@@ -74,7 +74,7 @@ class GraphConfig:
     def set_gradient_accumulation_steps(self, value: int) -> None:
         """Cut arguments and loaders' batches along the first dimension into `value` micro-batches; average gradients.
 
-        Results are joined along the first dimension; scalars become elements of a vector.
+        Results are joined along the first dimension; scalars become elements of a vector.  With 1, nothing is cut.
 
         Raises:
             TypeError: if `value` is no integer.
@@ -97,14 +97,14 @@ class GraphConfig:
     def allow_fusion(self, mode: bool = True) -> None:
         """Fuse consecutive elementwise ops into one loop over memory, and steps of optimizers of one class into one op.
 
-        With `mode` False, nothing is fused, and results equal eager's to the bit.
+        With `mode` False, nothing is fused.
         """
         self.fusion = mode
 
     def allow_recomputation(self, part_of_time: float = 0.2) -> None:
         """Compute values again for the backward pass instead of keeping them, where this saves memory.
 
-        The values that save most memory for their time are chosen.  The results are the same to the bit.
+        The results are the same to the bit.
 
         Args:
             part_of_time: the fraction of a step's time that repeated ops may add, by the estimated costs of the ops.
@@ -158,7 +158,7 @@ class GraphConfig:
         self._allow_pass("fuse_updates", mode)
 
     def enable_multi_tensor_update(self, mode: bool = True) -> None:
-        """Do the same as `allow_fuse_model_update_ops`: an optimizer's step is one op for all parameters anyway."""
+        """Do the same as `allow_fuse_model_update_ops`: an optimizer's step is one op for each device anyway."""
         self._allow_pass("fuse_updates", mode)
 
     def allow_fuse_add_to_output(self, mode: bool = True) -> None:

@@ -1,5 +1,5 @@
 """The actor runtime of graphs: each task of a plan is an actor, which acts when all its input registers hold a slot,
-all its output registers have a free slot, and its buffer, if it has one, holds an item.
+all its output registers have a free slot, and its buffer, if it has one, holds an item.  See `Kind` for groups of acts.
 
 Messages order the acts: "full" hands a slot to consumers, "free" gives it back to the producer, and "eord" ends a
 register.  A register's number of slots limits how far its producer runs ahead: more slots allow more pipelining, for

@@ -31,8 +31,8 @@ class InputPort:
         acks: by slot, the message that gives the slot back to the producer.
         fifo: the slots that have arrived and that an act is still to read, in order.
         ended: whether the producer has announced that no more slots will come.
-        kept: whether a slot goes back to the producer only when the slot of an output that shares its memory, or
-            repeats it, has come back.
+        kept: whether a slot that an act has read goes back to the producer only when the slot of the output that
+            shares its memory, or repeats it, is free again.
     """
 
     __slots__ = ("acks", "ended", "fifo", "kept", "register", "slots")
@@ -299,7 +299,7 @@ class Actor(Source):
                 self.thread.local.extend(port.near[slot])
                 far.extend(port.far[slot])
                 continue
-            # A slot without readers is free again after the act, and so is the input slot in whose memory it lies.
+            # A slot without readers is free at once, and the input slot that it shares or repeats goes back.
             self._make_free(port, slot)
             if keeps is not None:
                 self._acknowledge(keeps.acks[port.lent[slot]], far)

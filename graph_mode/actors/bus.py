@@ -38,7 +38,9 @@ class RegisterSlot:
 
 @final
 class Action:
-    """One act of an actor, which the driver runs on the thread's stream, in order, and reports when it has completed.
+    """An act, which the driver runs on the thread's stream, in order, and reports when it has completed.
+
+    All acts of a `LightActor` are one object.
 
     Attributes:
         actor: the actor that acts; None for an action that only orders a message after earlier actions.
@@ -89,7 +91,7 @@ class Source(Receiver):
     __slots__ = ()
 
     def poke(self) -> None:
-        """Act as often as slots and the items of the actor's buffer allow; end if no further act is possible."""
+        """Act as often as slots and the buffer allow; end if the buffer or an input has ended and is drained."""
         raise NotImplementedError
 
 
@@ -153,7 +155,11 @@ class ActorThread:
             self.poked = True
 
     def turn(self, limit: int) -> list[Action]:
-        """Handle messages and buffers until none is left or about `limit` actions are decided; return the actions."""
+        """Handle messages and buffers until nothing is left or about `limit` actions are decided; return the actions.
+
+        Raises:
+            RuntimeError: if an earlier turn has handled STOP.
+        """
         if self.stopped:
             raise RuntimeError(f"thread {self.id} has been stopped")
         inbox = self.inbox
@@ -180,7 +186,11 @@ class ActorThread:
         return launches
 
     def completed(self, count: int) -> None:
-        """Note that the oldest `count` running actions have completed, and post their messages to other threads."""
+        """Note that the oldest `count` running actions have completed, and post their messages to other threads.
+
+        Raises:
+            InternalError: if fewer than `count` actions are running.
+        """
         running = self.running
         if not 0 <= count <= len(running):
             raise InternalError(

@@ -1,4 +1,4 @@
-"""`check` refuses plans of actors that cannot run, before they start, with the names of the tasks at fault.
+"""`check` refuses plans of actors that cannot run, before they start.
 
 Faults of one task or register show in their descriptors.  To find whether the registers have enough slots, `check`
 runs the plan's own actors with empty acts for one full period.  Actors are determinate: if one order of events

@@ -140,7 +140,7 @@ class Construction:
         return actor
 
     def _kept_for(self, register: int, task: TaskDescriptor, kind: Kind) -> int | None:
-        """The input register whose slots wait for those of this output, which shares or repeats them; None for none."""
+        """The input register whose slots go back after those of this output, which shares or repeats them, or None."""
         descriptor = self.registers[register]
         if kind.repeats and not descriptor.control:
             return next(read for read in task.all_consumed() if not self.registers[read].control)

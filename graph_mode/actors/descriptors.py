@@ -39,8 +39,8 @@ class Kind:
         sink: the task produces no registers.
         gathers: `count` acts each read one slot of each input, and together write one of each output.
         spreads: `count` acts each write one slot of each output, and together read one of each input.
-        repeats: each act hands out its output slot `count` times to each consumer, and gives its input slot back after
-            all returns.
+        repeats: each act hands out its output slot `count` times to each consumer, and gives its data input's slot back
+            after all returns.
         in_place: an output may share the memory of an input.
     """
 

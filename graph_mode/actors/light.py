@@ -163,13 +163,13 @@ class LightActor(Receiver):
         return False
 
     def _return(self, message: Message) -> None:
-        """Send a slot that arrived after the actor's last act back, unread, to the actor that filled it."""
+        """Give the slot that reached a zombie back, unread, to its producer."""
         if self.destroyed:
             raise InternalError(f"{message!r} arrived at an actor that has been destroyed")
         self.thread.send(self.acks[message.port], True)
 
     def _end(self) -> None:
-        """Become a zombie if an ended input is drained; end a zombie if slots are back and all inputs have ended."""
+        """Become a zombie if an ended input is drained; end a zombie if output slots are back and all inputs ended."""
         if self.ended & ~self.here and not self.zombie:
             self.zombie = True
             for port, ack in enumerate(self.acks):

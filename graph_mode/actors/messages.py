@@ -65,11 +65,14 @@ class Receiver:
         raise NotImplementedError
 
     def waits(self) -> list[Wait]:
-        """The conditions that keep the actor from acting, or, as a zombie, from being destroyed."""
+        """The conditions that keep the actor from acting, or, as a zombie, from being destroyed.
+
+        A `LightActor` names all its outputs while any slot is out.
+        """
         raise NotImplementedError
 
     def holds(self, register: int) -> bool:
-        """Whether the actor holds a slot of this register, which it consumes, and has not given it back."""
+        """Whether the actor has a slot of this register, which it consumes, that is unread or kept for an output."""
         raise NotImplementedError
 
 

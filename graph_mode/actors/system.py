@@ -40,7 +40,7 @@ class ActorSystem:
         checked: whether the plan is known to pass `checks.check`, which is then not repeated.
 
     Raises:
-        ValueError: if the plan cannot run (see `checks`), or `acts` names a task that does not exist.
+        ValueError: if `checks.check` refuses the plan, or `acts` names a task that does not exist.
     """
 
     def __init__(
