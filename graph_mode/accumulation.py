@@ -1,10 +1,9 @@
 """Gradient accumulation in graphs: cuts a call's arguments into micro-batches, and joins the micro-batches' results.
 
-Both are part of building, not a pass: `build` has to see the shapes of one micro-batch, and only while building is it
-known which tensors are gradients.  Ops with the phase "micro" run once for each micro-batch; the optimizers' ops
-have the phase "step" and run once per call.  Three kinds of ops connect the phases: "unpack" hands out the slices of
-arguments, "accumulate" sums gradients, and "pack" joins results.  The first micro-batch's gradient is copied, and
-later gradients are added to it.
+Both are part of building, not a pass: `build` has to see the shapes of one micro-batch.  Ops with the phase "micro"
+run once for each micro-batch; the optimizers' ops have the phase "step" and run once per call.  Three kinds of ops
+connect the phases: "unpack" hands out the slices of arguments, "accumulate" sums gradients, and "pack" joins results.
+The first micro-batch's gradient is copied, and later gradients are added to it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`GraphCaller` turns the call of a graph into a launch: it makes the result tensors, and runs or issues the launch.
 
 A launch runs without being issued only if the plan has a single task on the host, its operands are ready and no
-earlier work is queued.  Other launches are issued: a single task on a CUDA device as a `LaunchOnStream` instruction,
-any other plan as a `LaunchLazyJob`.
+earlier work is queued.  Other launches are issued: a single task on a CUDA device, without actors, as a
+`LaunchOnStream` instruction, any other plan as a `LaunchLazyJob`.
 """
 
 from __future__ import annotations

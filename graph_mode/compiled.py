@@ -261,7 +261,7 @@ class CompiledGraph:
         return generator.take(draw.elements)
 
     def _structured(self, results: list[Tensor]) -> Any:
-        """Clear the `grad` of `cleared` leaves, add the gradients among the results, and nest the other results."""
+        """Clear the `grad` of `cleared` leaves, add the gradients among the results to `grad`, and nest the others."""
         for leaf, to_none in self.outside.cleared:
             if to_none:
                 leaf.replace(None)

@@ -55,7 +55,7 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
 
     Args:
         job: the job, after all passes.
-        slots: the least number of slots of each register between tasks with ops.
+        slots: the least number of slots of each register, except for the source's.
 
     Raises:
         ValueError: if `slots` is less than 1, `Job.check` refuses the job, it lacks values or kernels, or the plan
@@ -153,7 +153,7 @@ class _Linking:
         )
 
     def _hand_over(self) -> None:
-        """Make the data registers through which tasks read each other's results."""
+        """Make the data registers, through which tasks read buffers that other tasks fill."""
         for maker, readers, buffers in self._shared():
             number = len(self.registers)
             self.registers.append(
@@ -337,7 +337,7 @@ class _Linking:
         return len(self.tasks) == 1 and task.device.type == "cpu" and not self._is_micro(task)
 
     def _kept(self, task: Task) -> tuple[int, ...]:
-        """Return the large arguments that a lone task reads in place: no op writes them, and `_KEPT` allows it."""
+        """Return a lone task's large arguments to read in the caller's memory: no op writes them, `_KEPT` allows it."""
         ops = [self.job.ops[position] for position in task.ops]
         fetched = {self.job.outputs[output].buffer for output in task.outputs}
         ends: dict[int, int] = {}
@@ -361,7 +361,7 @@ class _Linking:
         )
 
     def _direct(self, task: Task) -> tuple[int, ...]:
-        """Return the positions of the large outputs, whole temporary buffers, that a lone task computes in place."""
+        """Return the positions of a lone task's large outputs, whole buffers, to compute in the caller's memory."""
         direct: dict[int, int] = {}
         for number in task.outputs if self._is_alone(task) else ():
             operand = self.job.outputs[number]

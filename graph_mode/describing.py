@@ -237,7 +237,7 @@ class BuildReport:
             print(f"[{self.name}]   pass {name}: {changes(before, after)}")
 
     def compiled(self, plan: Plan) -> None:
-        """Print the time of compiling, the number of tasks with ops, and at the level OPS the plan's use of memory."""
+        """Print the time of compiling, the number of chains and gathers, and at the level OPS the memory used."""
         self.lap(f"compiling into {len(plan.chains) + len(plan.gathers)} tasks")
         if self.level >= OPS:
             for line in memory_report(plan).splitlines():

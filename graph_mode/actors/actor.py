@@ -58,7 +58,7 @@ class OutputPort:
         register: the register's id.
         slots: the register's slots, which the actor's acts write.
         free: the slots that may be written.
-        claimed: the slot that the current group of acts writes, or the slot written last; -1 before.
+        claimed: the slot that the current group of acts writes, or the slot written last; -1 before the first act.
         sends: the number of messages that hand out one slot: one per consumer, or several if the task repeats.
         readers: by slot, how many of these messages have not been answered by a return of the slot.
         near: by slot, the messages that hand the slot out to actors of the same thread.

@@ -105,7 +105,7 @@ class ActorThread:
         local: messages among this thread's own actors.
         launches: the actions that the current turn has decided to run.
         running: the actions of earlier turns that have not been reported completed.
-        poked: whether the next turn after START has to look at the actors' buffers.
+        poked: whether the next turn has to look at the actors' buffers; before START, none does.
         alive: the number of the stream's actors that have not been destroyed.
     """
 
@@ -150,7 +150,10 @@ class ActorThread:
         self.alive -= 1
 
     def poke(self) -> None:
-        """Let the next turn after START look at the buffers, since one has changed.  May be called from any thread."""
+        """Let the next turn, not before START, look at the buffers, since one has changed.
+
+        May be called from any thread.
+        """
         if self.sources:
             self.poked = True
 
