@@ -46,8 +46,8 @@ def parts(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str]) -
 
 
 def require_parts(builder: JobBuilder, inputs: Sequence[Tensor]) -> None:
-    """Raise ValueError if `build` has neither a tensor argument nor a loader's batch to cut into micro-batches."""
-    if not inputs and not builder.outlets:
+    """Raise ValueError if neither the arguments nor batches of loaders have a tensor to cut into micro-batches."""
+    if not inputs and not any([outlet.metas for outlet in builder.outlets]):
         raise ValueError(
             f"graph {builder.name!r}: with set_gradient_accumulation_steps({builder.micro_batches}) the arguments are "
             "cut into micro-batches, but there is no tensor among them; make the batch an argument of build()"

@@ -109,6 +109,17 @@ def test_in_micro_batches() -> None:
     assert [graph().tolist(), graph().tolist()] == [[1, 5], [9, 13]]
 
 
+def test_a_batch_without_tensors_cannot_be_cut() -> None:
+    class Parts(Of):
+        def build(self) -> Any:
+            return flow.ones(1) * next(iter(self.loader))
+
+    graph = Parts(DataLoader(numbers(8), batch_size=4, collate_fn=lambda samples: 3))
+    graph.config.set_gradient_accumulation_steps(2)
+    with pytest.raises(ValueError, match=r"steps\(2\).*no tensor among them"):
+        graph()
+
+
 def test_a_batch_of_another_shape_is_refused_and_left_out() -> None:
     graph = Of(DataLoader(numbers(3), batch_size=2))
     assert firsts([graph()]) == [[0, 2]]
