@@ -100,7 +100,7 @@ class LightActor(Receiver):
             (self.near if message.near else self.far).append(message)
 
     def lie_in_place(self, output: int, source: int, sends: int, ordered: bool) -> None:
-        """Let one output share an input's memory: the input's slot goes back only after the output's slot.
+        """Let one output share an input's memory: the input's slot, once read, goes back only after the output's slot.
 
         Call before `connect`.
 
