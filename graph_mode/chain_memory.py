@@ -75,7 +75,7 @@ def workspace_of(op: JobOp) -> int:
 
 
 def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the pairs (position in `inputs`, position in `outputs`) for which `_may_take` is true."""
+    """Return the pairs (position in `inputs`, position in `outputs`) that `_may_take` allows; none unless a "call"."""
     if op.kind != "call" or not outputs:
         return ()
     allowed = set(op.infer().kernel.sharing)

@@ -361,7 +361,7 @@ class _Linking:
         )
 
     def _direct(self, task: Task) -> tuple[int, ...]:
-        """Return the positions of a lone task's large outputs, whole buffers, to compute in the caller's memory."""
+        """Return the positions of a lone task's large outputs, whole temporaries, to compute in the caller's memory."""
         direct: dict[int, int] = {}
         for number in task.outputs if self._is_alone(task) else ():
             operand = self.job.outputs[number]

@@ -263,7 +263,7 @@ def changes(before: Job, after: Job) -> str:
 
 
 def memory_report(plan: Plan) -> str:
-    """Describe the memory that a run needs for the arenas of tasks and for registers."""
+    """Describe the memory of the tasks' arenas and of the registers."""
     over = 100 * (plan.nbytes / plan.lower_bound - 1) if plan.lower_bound else 0.0
     lines = [
         f"memory of {plan.name}: {_bytes(plan.nbytes)}, {over:.1f} % above the least possible "
