@@ -20,8 +20,8 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
-# Processors first mistake accesses at one offset of two pages for accesses to the same memory: arrays that are read
-# and written together are faster if they begin at different offsets.
+# Processors first mistake accesses at the same offset of two pages for accesses to the same memory: reading and writing
+# two arrays together is faster if they begin at different offsets.
 PAGE: Final = 4096
 # Half the distance between the offsets, within their pages, at which successive blocks on the host begin.
 _STAGGER: Final = 512
@@ -98,6 +98,7 @@ class DeviceMemory:
         Raises:
             OutOfMemory: if the block would exceed the limit, or if the device has no more.
             ValueError: if `nbytes` is not positive.
+            InternalError: if `make` returned an array of another length.
         """
         if nbytes <= 0:
             raise ValueError(f"a block has at least one byte, not {nbytes}")
@@ -131,7 +132,7 @@ class DeviceMemory:
         """Return the error for a request of `requested` bytes.
 
         Args:
-            by_device: whether the device itself has no more; else the limit is the cause.
+            by_device: whether the device itself has no more; else the limit, if any, is the cause.
             hint: put behind the message.
         """
         used = self.used
@@ -155,7 +156,7 @@ class DeviceMemory:
         return f"<DeviceMemory {self.name} used={self.used} {limit}>"
 
 
-_places = cycle(range(0, PAGE, 2 * _STAGGER))  # a block's second piece may begin between these offsets
+_places = cycle(range(0, PAGE, 2 * _STAGGER))  # a block's second piece may begin half way between
 
 
 def _host_bytes(nbytes: int) -> Array:

@@ -21,7 +21,8 @@ LARGE_GRANULE: Final = 2 * MIB
 # Where the offset of a piece within a page matters (see `device_memory.PAGE`), pieces of whole pages are made a little
 # larger from this size on; pieces with a block of their own are not, since they begin where their blocks do.
 STAGGERED_FROM: Final = 64 * KIB
-# The bytes added to a block for its larger pieces: 512 for each of the 32 pieces of 64 KiB in a small block.
+# The bytes added to a block for its larger pieces: at the usual alignment, 512 for each of the 32 pieces of 64 KiB in a
+# small block.
 STAGGERED_BYTES: Final = 16 * KIB
 
 # A piece less than twice the request is handed out whole: the rest would be too small for the next request of its kind.
@@ -109,7 +110,7 @@ def is_idle(block: Block) -> bool:
 
 
 def block_size(size: int, staggered: bool = False) -> int:
-    """The bytes to take from the device for a request of `size` bytes.
+    """The number of bytes to take from the device for a request of `size` bytes.
 
     Args:
         staggered: whether pieces of whole pages are made larger; then a block for several is larger, too.

@@ -53,7 +53,11 @@ class Fifo:
         return instruction
 
     def remove(self, instruction: Instruction) -> None:
-        """Take an instruction out of the queue, in time proportional to the length of the whole queue."""
+        """Take an instruction out of the queue, in time proportional to the queue's length.
+
+        Raises:
+            ValueError: if it is not in the queue.
+        """
         left = list(self)
         left.remove(instruction)
         self.clear()
@@ -84,7 +88,7 @@ class BySerial:
     Most instructions are pushed in the order of their serials; `pop` compares serials only while `late` has any.
 
     Attributes:
-        row: the instructions pushed in order.
+        row: the instructions that were pushed with a greater serial than the last of the row.
         late: a heap of the other instructions, with their serials.
     """
 

@@ -1,13 +1,13 @@
 """Checks whether accesses to the same memory are ordered at all: a happens-before detector by vector clocks.
 
-Its input is launches, streams that wait for events and events that the host has seen, without their reasons; so it
-checks a scheduler without sharing its mistakes.  It looks at the order of two accesses, not at their times: a missing
+Its input is what happens (launches, events, waits, memory handed out and freed), not why; so it checks a scheduler
+without sharing the scheduler's mistakes.  It looks at the order of two accesses, not at their times: a missing
 wait is found even if the device happened to be quick.
 
 Each stream is a timeline, and so is the host; several host threads count as one, since a lock orders their calls.
 The time of a launch is its position among all launches, so that times never come back, even after `quiet`.  A clock
-says for each stream up to which time its launches are known to have ended.  It is never changed, only replaced, because
-tickets and events share it.
+says for each stream up to which time its launches are known to have ended.  A clock is never changed, only replaced,
+because tickets and events share it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Timeline:
 
     Attributes:
         time: of its last launch.
-        known: the launches on other streams that end before the next launch on this stream begins.
+        known: the clock of launches on other streams that end before the next launch on this stream begins.
         host: the host's clock when it was last joined into `known`.
     """
 
@@ -120,7 +120,7 @@ class Accesses:
         self.former: list[Range] = []
 
     def written(self, ticket: Ticket) -> None:
-        """Make `ticket` the last write: it is behind all other accesses, and so is any access that is behind it."""
+        """Make `ticket` the last write, and drop the others: an access that is behind it is behind them, too."""
         self.writer = ticket
         if self.reads:
             self.reads = {}
@@ -253,7 +253,8 @@ class RaceDetector:
     def freed(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
         """Record that bytes `start` to before `stop` of `block` are no longer `key`'s.  Any thread may call this.
 
-        From here on an access to `key` is a use after release, until `key` is handed memory again or forgotten.
+        From here on an access to `key` is a use after release, until `key` is handed memory again or forgotten, or
+        until `quiet`.
 
         Raises:
             ValueError: `stop` is less than `start`.
@@ -264,7 +265,8 @@ class RaceDetector:
     def handed_out(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
         """Record that bytes `start` to before `stop` of `block`, and no others, are `key`'s now.
 
-        Call this before the first launch that uses them.  Uses under another key must be ordered before that launch.
+        Call this before the first launch that uses them.  Uses under earlier keys must be ordered before writes to
+        `key`, and writes under earlier keys also before reads of `key`.
 
         Raises:
             ValueError: `stop` is less than `start`.
@@ -302,7 +304,7 @@ class RaceDetector:
     # Inside
 
     def _timeline(self, stream: Hashable) -> Timeline:
-        """Return a stream's timeline, which knows all launches that the host, which launches, knows to have ended."""
+        """Return a stream's timeline, and let it know all launches that the host knows to have ended."""
         timeline = self._timelines.get(stream)
         if timeline is None:
             timeline = self._timelines[stream] = Timeline()
@@ -347,7 +349,7 @@ class RaceDetector:
             raise race
 
     def _take_freed(self) -> None:
-        """Handle the pieces of memory that were freed since the last call."""
+        """Turn accesses to storages that were freed since the last call into accesses to ranges of their memory."""
         while self._freed:
             block, start, stop, key = self._freed.popleft()
             accesses = self._accesses.pop(key, None)
@@ -356,7 +358,7 @@ class RaceDetector:
                 continue
             own = accesses.own()
             self._released[key] = max(own, key=_time_of, default=None)
-            # Former launches may still use the parts of this memory that they used before, and no more.
+            # Accesses under keys before this one may still use their own parts of this memory, and no more.
             parts = self._still_used([Range(start, stop, own), *accesses.former])
             if parts:
                 self._ranges.setdefault(block, []).extend(parts)

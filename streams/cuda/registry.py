@@ -51,7 +51,7 @@ def open_stream(index: int, kind: str, priority: int = 0, sequential: bool = Fal
 
 
 def open_stream_at(index: int, kind: str, address: int) -> CudaStreamPolicy:
-    """A stream of another library, see `Driver.stream_at`; it keeps program order."""
+    """A stream of another library, see `Driver.stream_at`; its instructions keep program order."""
     device = device_of(index)
     return CudaStreamPolicy(kind, device, device.driver.stream_at(address), sequential=True)
 

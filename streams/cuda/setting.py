@@ -76,7 +76,7 @@ def setting_of(environment: Mapping[str, str]) -> Setting:
 
 
 def emulated_devices_of(environment: Mapping[str, str]) -> int:
-    """The number of emulated devices if the setting is "emulated", by default two.
+    """The number of devices that the setting "emulated" emulates, by default two.
 
     Raises:
         ValueError: if VMFLOW_CUDA_DEVICES is malformed.

@@ -13,7 +13,7 @@ Waiting: TypeAlias = tuple[Event, Callable[[], None]]
 
 @final
 class EventWaiter:
-    """Waits for the events of one stream, which are reached in the order in which they are added.
+    """Waits for events of one stream, one after the other in the order in which they were added.
 
     A thread can block on one event only.  So each stream has a thread; otherwise a long kernel of one stream would keep
     a loop from hearing of a short one of another.
@@ -24,11 +24,11 @@ class EventWaiter:
 
     def __init__(self, name: str) -> None:
         self._worker = Worker(name, self._wait)
-        # A set, since a loop adds the same event again at each of its turns.
+        # A set, since a loop adds the same event again at each of its turns until the event is reached.
         self._pending: set[Waiting] = set()
 
     def add(self, event: Event, wake: Callable[[], None]) -> None:
-        """Call `wake` on the waiter's thread when the event has been reached."""
+        """Call `wake` on the waiter's thread when the event has been reached; a pair that still waits is not added."""
         waiting = (event, wake)
         if waiting not in self._pending:
             self._pending.add(waiting)
@@ -42,7 +42,7 @@ class EventWaiter:
         return self._worker.wait_until_idle()
 
     def stop(self) -> None:
-        """End the thread after the event that it waits for, without the others; returns immediately."""
+        """Let the thread end after the event for which it waits now, and drop the later events; returns immediately."""
         self._worker.stop(0.0)
 
     def _wait(self, waiting: Waiting) -> None:

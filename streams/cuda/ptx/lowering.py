@@ -1,8 +1,8 @@
 """The tools that turn instructions into operations on arrays.
 
-An *operation* is a function of a group of threads.  The registers of a group are a list of arrays: of one element for
-each thread, or of a single element for all threads.  Arrays are never changed in place, so registers may share
-them.  Constants have registers, too.
+An *operation* is a function of a group of threads.  A register of a group is an array of one element for each thread,
+or of a single element for all threads.  Operations never change these arrays in place, so registers may share an
+array.  Constants have registers, too.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Lowering:
         """The register of an operand, and the conversion of its values to a type.
 
         Raises:
-            UnsupportedInstruction: if the operand is unknown, or not possible for the type, or if the type is a pair; a
-                pair is read as a word.
+            UnsupportedInstruction: if the operand is unknown, or not possible for the type or as a single value, or if
+                the type is a pair; a pair is read as a word.
         """
         self._refuse_pair(scalar)
         if isinstance(operand, Immediate):
@@ -113,7 +113,7 @@ class Lowering:
         return Source(slot, convert)
 
     def bits(self, operand: Operand, scalar: Scalar) -> Source:
-        """The register of an operand, as `source` finds it, and the conversion to unsigned integers of the same bits.
+        """Like `source`, but with the conversion of the bits to unsigned integers of the type's size.
 
         Raises:
             UnsupportedInstruction: as from `source`, but not because the type is a pair.
@@ -153,7 +153,7 @@ class Lowering:
         raise self.unsupported("this operand is not expected here")
 
     def _address(self, operand: Operand, scalar: Scalar) -> int:
-        """Return the register of a constant: the address of an operand's variable, plus the operand's offset."""
+        """Return the register of a constant: the address of an operand's variable or parameter, plus its offset."""
         name = self._name(operand)
         address = self.names.symbol(name)
         if address is None:
@@ -166,7 +166,8 @@ class Lowering:
         """The register of a result, and the conversion from a type; None for the sink ``_``.
 
         Raises:
-            UnsupportedInstruction: if there is no such register, or if the type is a pair; a pair is written as a word.
+            UnsupportedInstruction: if the operand is no known register, or if the type is a pair; a pair is written as
+                a word.
         """
         self._refuse_pair(scalar)
         if not isinstance(operand, Register):
@@ -187,7 +188,7 @@ class Lowering:
         target: tuple[Operand, Scalar],
         sources: Sequence[tuple[Operand, Scalar]],
     ) -> Operation | None:
-        """An operation that applies a function of arrays to registers; None for the sink ``_``."""
+        """An operation that applies a function of arrays to registers; None if `target` is the sink ``_``."""
         found = [self.source(operand, scalar) for operand, scalar in sources]
         result = self.target(*target)
         return None if result is None else operation(function, result, found)
@@ -261,7 +262,7 @@ def _viewer(dtype: DType) -> Convert:
 
 
 def from_register(held: DType, scalar: Scalar) -> Convert | None:
-    """The conversion of a register's bits to a type, cut or zero-extended to its size; None if both have one dtype."""
+    """The conversion of a register's bits to a type, cut or zero-extended to its size; None for equal dtypes."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:
@@ -287,7 +288,10 @@ def _widener(held: DType, bits: DType, dtype: DType) -> Convert:
 
 
 def to_register(scalar: Scalar, held: DType) -> Convert | None:
-    """The conversion of values of a type for a register as wide or wider, with any sign kept; None if not needed."""
+    """The conversion of values of a type for a register as wide or wider; None for equal dtypes.
+
+    For a wider register, signed integers are sign-extended, others zero-extended.
+    """
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:

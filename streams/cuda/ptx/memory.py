@@ -1,7 +1,7 @@
 """The memories of a kernel, and the lookup of addresses in them.
 
 Global memory is made of regions at addresses of the device.  Shared and local memory have addresses of their own from
-zero on; among generic addresses they lie in windows, far from all of a device's memory.
+zero on; among generic addresses they lie in windows, above all global memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Region(NamedTuple):
 
 
 class Traffic:
-    """Bytes that threads have read from and written to a memory."""
+    """The numbers of bytes that threads have read from and written to a memory."""
 
     __slots__ = ("read", "written")
 
@@ -74,8 +74,8 @@ class Area:
         name: for messages and counters.
         writable: whether kernels may write to it.
         shadow: the last accesses; None if races are not sought.
-        granule: the bytes of memory for which one piece of the shadow stands.
-        traffic: the bytes accessed.
+        granule: the number of bytes for which one piece of the shadow stands.
+        traffic: the numbers of bytes accessed.
     """
 
     def __init__(
@@ -94,18 +94,21 @@ class Area:
     def watch(self, granule: int, clock: Clock) -> None:
         """Look for races from now on."""
         self.granule = granule
-        # The first and the last piece of the shadow may be larger than the part of the region in them.
+        # Two more pieces, since the area may begin and end in the middle of a granule.
         self.shadow = Shadow(self.size // granule + 2, clock)
 
     def pieces(self, offsets: Array, size: int) -> Array:
-        """The pieces of the shadow that accesses touch, those of each access one after the other."""
+        """The numbers of the shadow's pieces that accesses touch, those of each access one after the other."""
         first = (offsets + self.start % self.granule) // self.granule
         if size <= self.granule:
             return first
         return (first[:, None] + np.arange(size // self.granule)).reshape(-1)
 
     def _view(self, dtype: DType, count: int) -> tuple[Array, int, int]:
-        """The memory as an array of elements or rows of `count`, the first one's offset, and log2 of one's bytes."""
+        """The memory as an array of elements, or of rows of `count` if it is not 1.
+
+        Also return the offset of the first element or row, and log2 of the bytes of each.
+        """
         found = self._views.get((dtype, count))
         if found is None:
             size = dtype.itemsize * count
@@ -137,7 +140,7 @@ class Piece(NamedTuple):
 
     Attributes:
         area: the area.
-        offsets: of the first accessed byte in the area; one for each thread or a single one for all.
+        offsets: of the first byte of each access, in the area; one for each thread or a single one for all.
         positions: of the threads in their group; None for all of them.
     """
 
@@ -169,7 +172,7 @@ class Memory:
             store: whether the bytes are written.
 
         Raises:
-            IllegalAccess: if an address is outside of all regions, misaligned, or read-only but written.
+            IllegalAccess: if an access is not within one area, is misaligned, or writes to a read-only area.
         """
         if int(np.bitwise_or.reduce(addresses)) & (size - 1):
             _misaligned(group, addresses, size, place)
@@ -199,7 +202,7 @@ class Memory:
         return self.areas[number] if number >= 0 else None
 
     def _split(self, group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
-        """Split an access whose addresses lie in several areas into pieces; raise an error if some are forbidden."""
+        """Split accesses into one piece for each area; raise IllegalAccess as `locate` does."""
         addresses = group.spread(addresses)
         numbers = np.searchsorted(np.array(self._starts, np.uint64), addresses, side="right") - 1
         pieces: list[Piece] = []
@@ -217,7 +220,7 @@ class Memory:
         return pieces
 
     def _first_wrong(self, addresses: Array, positions: Array, number: int, size: int) -> int:
-        """The first of the threads at `positions` whose access is not within area `number`, else the first of these."""
+        """The first of `positions` whose access is not within area `number`; the first of all if there is none."""
         for position in positions.tolist():
             if number < 0 or self._within(self.areas[number], addresses[position : position + 1], size) is None:
                 return int(position)
@@ -235,7 +238,7 @@ class Memory:
         raise group.fault(IllegalAccess, place, [position], reason, address=address)
 
     def _nearest(self, address: int, size: int) -> str:
-        """A message with the region nearest to an access outside of all regions."""
+        """The part of a message that names the area nearest to an access that no area contains."""
         if not self.areas:
             return "the launch has no memory"
         distances: list[tuple[int, str]] = []
@@ -268,23 +271,24 @@ def locate_private(
 
     Args:
         group: the accessing threads.
-        addresses: in that memory of each block or thread.
+        addresses: from 0 at the beginning of a block's or thread's memory or of the parameters; one for each thread or
+            a single one for all.
         size: the bytes accessed at each address.
         place: for messages.
-        area: all blocks' or threads' memories.
+        area: the memories of all blocks or threads of the batch, or the parameters.
         extent: the bytes of one such memory.
-        bases: the offset in `area` of each thread's memory, or a single one for all.
-        kind: "shared", "local" or "parameter".
+        bases: for each thread, the offset in `area` of the memory that it accesses, or a single offset for all.
+        kind: "shared", "local" or "parameter", for messages.
 
     Raises:
-        IllegalAccess: if an address is misaligned or beyond `extent`.
+        IllegalAccess: if an access is misaligned or ends beyond `extent`.
     """
     if int(np.bitwise_or.reduce(addresses)) & (size - 1):
         _misaligned(group, addresses, size, place)
     if int(np.maximum.reduce(addresses)) > extent - size:
         position = int(np.argmax(addresses > max(extent - size, 0))) if extent >= size else 0
         address = int(addresses[position])
-        # From 2**31 on, an address counts as negative: if computed in 32 bits, it lacks the upper half.
+        # An address from 2**31 on is taken for a negative number, of 64 bits or, extended by zeros, of 32.
         end = address + size - extent if address < WINDOW // 2 else 0
         beyond = f"{end} bytes beyond its end" if end else "before its beginning"
         reason = f"accesses {size} bytes at {address:#x} of {kind} memory, which has {extent} bytes: {beyond}"

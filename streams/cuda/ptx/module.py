@@ -17,7 +17,7 @@ from .statements import Function, Unit, Variable
 from .syntax import parse_unit
 from .types import SCALARS, Array
 
-# Where modules' variables in global memory begin: far from an allocator's memory, and from the windows.
+# Where modules' variables in global memory begin: above an allocator's memory, and below the windows.
 _VARIABLES: Final = 1 << 56
 
 # The most threads in a block and along its axes, and blocks along a grid's axes.
@@ -25,10 +25,10 @@ _MOST_THREADS: Final = 1024
 _MOST_IN_BLOCK: Final = (1024, 1024, 64)
 _MOST_IN_GRID: Final = ((1 << 31) - 1, 65535, 65535)
 
-# Bytes of shared memory that a block of today's GPUs can have at most.
+# The most bytes of shared memory of a block, as on sm_90.
 _MOST_SHARED: Final = 227 << 10
 
-# The number of executed basic blocks, of a batch of thread blocks, at which the kernel counts as endless.
+# The default number of basic blocks, executed by a batch of thread blocks, at which the kernel counts as endless.
 LIMIT: Final = 10_000_000
 
 
@@ -37,9 +37,9 @@ class Parameter(NamedTuple):
 
     Attributes:
         name: in the PTX.
-        type: the name of its scalar type; "b8" for a structure.
+        type: the name of its scalar type, or of an array's elements; a structure is an array of "b8".
         size: in bytes.
-        offset: among the arguments' bytes.
+        offset: among the bytes of all arguments.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Kernel:
         Args:
             grid: blocks along up to three axes.
             block: threads of a block along up to three axes.
-            arguments: one for each parameter; a structure is given by its bytes.
+            arguments: one for each parameter; a structure or an array is given by its bytes.
             regions: the global memory, beside the module's regions.
             shared_bytes: bytes that the launch adds to each block's shared memory.
             check_global_races: whether to look for races in global memory; in shared memory they are always looked for.
@@ -139,7 +139,8 @@ class Kernel:
         Raises:
             ValueError: if arguments are too many or too few, if the bytes of one are not as many as its parameter's, or
                 if an integer does not fit into its parameter's bits, or, for a parameter of floats, into a double.
-            TypeError: if an argument is neither bytes nor a number of its parameter's kind.
+            TypeError: if an argument is neither bytes nor a number, a float for a parameter that is not of floats, or a
+                number for a structure, an array or a pair.
         """
         if len(arguments) != len(self.parameters):
             count = len(self.parameters)
@@ -178,12 +179,14 @@ class Kernel:
 
 @final
 class Module:
-    """A module: its kernels, and its variables, which keep their values from one launch to the next.
+    """A module: its kernels, and its variables.
+
+    Variables in global memory keep their values from one launch to the next.
 
     Attributes:
-        kernels: by name.
+        kernels: those with a body, by name.
         target: the architecture, such as "sm_80".
-        addresses: of its variables in global and constant memory.
+        addresses: of its variables in global and constant memory, by name.
         regions: the memory of these variables.
 
     Args:
@@ -214,7 +217,7 @@ class Module:
         """The bytes of a variable in global or constant memory, as a view: writing to them changes the variable.
 
         Raises:
-            KeyError: if there is none of this name with a size.
+            KeyError: if there is no such variable, or its size is unknown.
         """
         if name not in self.addresses:
             raise KeyError(f"the module has no variable {name!r}; it has {', '.join(sorted(self.addresses)) or 'none'}")
@@ -286,5 +289,6 @@ def parse(text: str | bytes) -> Module:
     Raises:
         PtxSyntaxError: if the text is not understood.  Whether instructions are known is
             checked when a kernel is first used.
+        UnicodeDecodeError: if `text` is bytes that are not UTF-8.
     """
     return Module(_parsed(text.decode() if isinstance(text, bytes) else text))

@@ -42,7 +42,7 @@ def _copy(lowering: Lowering, target: Operand, source: Operand, scalar: Scalar) 
 
 
 def copy(d: int, a: int) -> Operation:
-    """An operation that copies one register to another."""
+    """An operation that copies register `a` to register `d`."""
 
     def run(group: Group) -> None:
         registers = group.registers

@@ -42,10 +42,10 @@ def _trap(lowering: Lowering, instruction: Instruction) -> Operation:
 
 
 def _fence(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """``membar``, ``fence``: order a block's accesses so far before accesses of other blocks.
+    """``membar``, ``fence``: order a block's accesses so far before certain accesses of other blocks.
 
-    The latter are those behind another block's atomic access to global memory that comes after the fence.  Fences of
-    the scope ``cta`` or of proxies do nothing here.
+    Another block's accesses are ordered once that block has accessed global memory atomically after the fence.  Fences
+    of the scope ``cta`` or of proxies do nothing here.
     """
     if {"cta", "proxy"} & set(instruction.modifiers):
         return None
@@ -162,7 +162,7 @@ GATES: Final[dict[str, LowerGate]] = {
 
 
 def memory_access(instruction: Instruction) -> tuple[str, int] | None:
-    """The state space and the size in bytes of an access to memory; None for another instruction."""
+    """The state space and each thread's bytes of an access to memory; None for other instructions and unknown types."""
     scalar = scalar_of(instruction.modifiers)
     if instruction.opcode not in ("ld", "ldu", "st", "atom", "red") or scalar is None:
         return None

@@ -24,11 +24,12 @@ class Program(NamedTuple):
     Attributes:
         blocks: the kernel begins at the first.
         constants: for each register its value if it is a constant, else None.  A register that may be read before it is
-            written, as the padding of structures is, begins as a constant whose bits are all one.
+            written has a constant, too, whose bits are all one.
         special: the registers to fill at the start, by the name of the special register.
         shared_bytes: of the variables in shared memory, without the bytes that the launch adds.
-        local_bytes: of the variables in local memory.
-        granules: the fewest bytes of a single access, at most 16, by kind of memory: "shared" and "global".
+        local_bytes: of one thread's variables in local memory.
+        granules: the fewest bytes of one thread's access, at most 16, by kind of memory: "shared" and "global"; a kind
+            that is not accessed is left out.
     """
 
     blocks: tuple[Block, ...]
@@ -40,11 +41,11 @@ class Program(NamedTuple):
 
 
 class Builder:
-    """Lowers a kernel with all functions that it calls.
+    """Lowers one kernel with all functions that it calls.
 
     Args:
         unit: the module.
-        addresses: of its variables in global memory and of its constants.
+        addresses: of the module's variables in global and constant memory, by name.
     """
 
     def __init__(self, unit: Unit, addresses: Mapping[str, int]) -> None:

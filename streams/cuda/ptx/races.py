@@ -2,7 +2,7 @@
 
 Each piece of memory has a stamp of its last writer, of its last readers and of its last atomic accesses.  A stamp is an
 integer: a time, and a thread or a set of threads.  Time passes at barriers, at instructions that synchronise a warp, at
-fences and at global atomic accesses; so stamps show whether one of these came in between.
+fences and at atomic accesses to global memory; so stamps show whether one of these came in between.
 
     bits 63-36   the time
     bits 35-11   the number of the thread's block in the grid; all ones for threads of several blocks
@@ -31,7 +31,7 @@ class Conflict(NamedTuple):
     """Two accesses that nothing orders.
 
     Attributes:
-        position: of the later access, among those given to `Shadow`.
+        position: of the later access, among the accesses given to a method of `Shadow`.
         earlier: the kind of the earlier access: "write", "read" or "atomic".
         stamp: of the earlier access.
     """
@@ -84,12 +84,12 @@ class Clock:
             self._fences = np.sort(np.concatenate([self._fences, *self._new_fences]))
             self._new_fences.clear()
         place = np.searchsorted(self._fences, (block << TIME) | time, side="right")
-        # The number behind the last one belongs to no block.
+        # The appended -1 belongs to no block.
         found = np.append(self._fences, -1).take(place)
         return np.where(found >> TIME == block, found & _IDENTITY, _IDENTITY)
 
     def unordered(self, old: Array, mine: Array) -> Array:
-        """Whether nothing orders the accesses of stamps `old` before those of stamps `mine`."""
+        """For accesses of different threads: whether nothing orders those of stamps `old` before those of `mine`."""
         time = old >> TIME
         block, other = (mine & _IDENTITY) >> _BLOCK, (old & _IDENTITY) >> _BLOCK
         known = other != SEVERAL_BLOCKS
@@ -140,12 +140,12 @@ class Shadow:
         self._atomics: Array | None = None
 
     def read(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
-        """Note that threads read; return a conflict with a write or an atomic access, or None.
+        """Note that threads read; return a conflict with an earlier write or atomic access, or None.
 
         Args:
-            pieces: one for each stamp.
+            pieces: the number of one piece for each stamp.
             stamps: of the reads.
-            floors: lower stamps are of accesses before a barrier, or of none.
+            floors: stamps below these are of accesses before a barrier, or of no access.
         """
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
         conflict = conflict or self._conflict("atomic", self._atomics, pieces, stamps, floors)
@@ -178,7 +178,7 @@ class Shadow:
         return int(self._writers[piece])
 
     def atomic(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
-        """Note atomic accesses; return a conflict with a read or a write, or None."""
+        """Note atomic accesses; return a conflict with an earlier read or write that was not atomic, or None."""
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
         conflict = conflict or self._conflict("read", self._readers, pieces, stamps, floors)
         if self._atomics is None:
@@ -206,7 +206,7 @@ class Shadow:
         old = known.take(pieces)
         foreign = (old >= floors) & (((old ^ stamps) & _IDENTITY) != 0)
         if foreign.any():
-            # A known access that is ordered before a new one needs no stamp: what is behind the new one is behind both.
+            # A known access that is ordered before a new one needs no stamp: an access after the new one is after both.
             positions = np.flatnonzero(foreign)
             foreign[positions] = self._clock.unordered(old[positions], stamps[positions])
             stamps = np.where(foreign, _merged(old, stamps), stamps)
@@ -216,7 +216,7 @@ class Shadow:
             pieces = pieces[lost]
             stamps = _merged(known.take(pieces), stamps[lost])
             known[pieces] = stamps
-            # All were merged with the same stamp of each piece, so the widest result stands for all and is stored last.
+            # All lost stamps of a piece were merged with one stamp, so the widest result stands for all: store it last.
             for several in ((stamps & _WITHIN) == _SEVERAL_WARPS, (stamps & _IDENTITY) == _ANYBODY):
                 if several.any():
                     known[pieces[several]] = stamps[several]

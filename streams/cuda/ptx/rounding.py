@@ -26,17 +26,18 @@ _DOUBLE: Final = np.dtype(np.float64)
 _BEYOND_SINGLE: Final = np.uint64((1 << 29) - 1)
 _HALF_WAY: Final = np.uint64(1 << 28)
 
-# Smaller doubles may lie half way between two subnormal singles with bits other than `_HALF_WAY`.
+# Doubles below this number may lie half way between two subnormal singles with bits other than `_HALF_WAY`.
 _SMALLEST_NORMAL_SINGLE: Final = 2.0**-126
 
 # Veltkamp's constant, by which a double is split into two halves.
 _SPLITTER: Final = 134217729.0
 
-# Between these bounds neither the halves of factors nor the error of a product leave the range of doubles.
+# For a product between these bounds, of factors below the upper one, neither the factors' halves nor the product's
+# error leave the range of doubles.
 _SPLIT_BELOW: Final = 2.0**480
 _SPLIT_ABOVE: Final = 2.0**-440
 
-# The smallest normal number of each dtype; written out, because numpy's finfo does not know bfloat16.
+# The smallest positive normal number of each dtype; written out, because numpy's finfo does not know bfloat16.
 _SMALLEST_NORMAL: Final = {
     np.dtype(np.float16): 2.0**-14,
     BFLOAT16: _SMALLEST_NORMAL_SINGLE,
@@ -93,7 +94,7 @@ def to_odd(rounded: Array, error: Array) -> Array:
 
 
 def narrow(values: Array, dtype: DType, mode: Mode = "rn") -> Array:
-    """Round to a narrower format, once.
+    """Round to a narrower format, once; NaN becomes the NaN of GPUs.
 
     Args:
         values: floats of 32 or 64 bits.
@@ -140,7 +141,7 @@ def integer_to_float(values: Array, dtype: DType, mode: Mode) -> Array:
 
 
 def round_number(number: int | float, dtype: DType) -> Array:
-    """One number, rounded to the nearest of a float format, once; NaN keeps its sign.
+    """One number, rounded once to the nearest number of a float format; NaN keeps its sign.
 
     Raises:
         OverflowError: if an integer is too great for a double.
@@ -226,7 +227,7 @@ def square_root(a: Array, mode: Mode) -> Array:
     if mode == "rn":
         return nearest
     if a.dtype == _DOUBLE:
-        # The residue itself may be too small for a double.
+        # Only the residue's sign is used, since the residue may be too small for a double.
         side = _exactly(lambda x, root: Fraction(_sign(x - root * root)), "rn", a, nearest, nearest=np.zeros_like(a))
         return _directed(nearest, side, mode)
     return narrow(np.sqrt(a.astype(np.float64)), a.dtype, mode)

@@ -48,10 +48,10 @@ class Instruction(NamedTuple):
     """One instruction.
 
     Attributes:
-        opcode: the first part, such as "add".
-        modifiers: the others, in their order.
+        opcode: the first part of its name, such as "add".
+        modifiers: the other parts, without their dots.
         operands: in their order.
-        guard: the predicate of its execution and whether that is negated; None without one.
+        guard: the name of the predicate of its execution, and whether that is negated; None without one.
         place: for messages.
     """
 
@@ -69,10 +69,10 @@ class Label(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """The address of a variable within the initial value of another.
+    """An address of a variable that is part of the initial value of another variable.
 
     Attributes:
-        position: the number of the address's first byte in that value.
+        position: the offset of the address's first byte in that value.
         name: of the variable.
         offset: to add to the address.
         shift: the number of the sum's lowest bits to leave out.
@@ -92,7 +92,7 @@ class Variable(NamedTuple):
     Attributes:
         space: "global", "const", "shared", "local", "param" or "tex".
         type: the name of its scalar type.
-        size: in bytes; 0 for an array of unknown length, like shared memory that the launch provides.
+        size: in bytes; 0 for an array without a length, like shared memory that the launch provides.
         alignment: in bytes.
         data: its initial value; empty if none is given.
         references: addresses in `data`.
@@ -112,7 +112,7 @@ class Function:
     """A kernel or a function, with its body.
 
     Attributes:
-        registers: the name of the type of each declared register.
+        registers: the names of the types of declared registers, by the registers' names.
         body: instructions and labels.
         tables: labels of ``.branchtargets``, by the name of the table.
         defined: whether it has a body, unlike a declaration.
@@ -134,8 +134,8 @@ class Unit:
     """The declarations of a whole PTX text.
 
     Attributes:
-        variables: those of the module.
-        functions: by name.
+        variables: those declared outside of functions, by name.
+        functions: kernels and functions, by name.
         target: the architecture, such as "sm_80".
     """
 

@@ -131,7 +131,7 @@ class _Parser:
         return found
 
     def _variable(self, space: str, type_: str, width: int, alignment: int) -> Variable:
-        """Take a variable behind its type; its elements are `width` numbers of this type.
+        """Take a variable behind its type; each element is `width` numbers of this type.
 
         `alignment` 0 means the size of an element.  A pointer's own space and alignment are passed over.
         """
@@ -150,7 +150,7 @@ class _Parser:
         return Variable(name, space, type_, len(data), alignment or element, data, references)
 
     def _extents(self) -> list[int | None]:
-        """The extents of an array, after its name; None for a first one that is left out."""
+        """Take the extents, if any, behind a variable's name; None for a first one that is left out."""
         extents: list[int | None] = []
         while self._tokens.accept("["):
             is_left_out = not extents and self._tokens.peek() == "]"
@@ -260,7 +260,7 @@ class _Parser:
     def _location(self) -> None:
         file, line = integer_literal(self._tokens), integer_literal(self._tokens)
         self._tokens.skip_line()
-        # Line 0 is code that the compiler has moved; the last known line is more useful.
+        # Line 0 stands for code without a line; the last known line is more useful.
         if line:
             self._source = f"{self._files.get(file, f'file {file}')}:{line}"
 
@@ -284,7 +284,7 @@ class _Parser:
         while not self._tokens.accept(";"):
             if operands:
                 self._tokens.expect(",")
-            # Parentheses are for the arguments and results of calls, and elsewhere for constants.
+            # Parentheses enclose the arguments or results of a call, and elsewhere a part of a constant expression.
             is_list = opcode == "call" and self._tokens.peek() == "("
             operands.append(self._list(")") if is_list else self._operand())
         last = self._tokens.next - 1

@@ -1,4 +1,4 @@
-"""The words, numbers and signs of PTX."""
+"""The words, numbers, signs and quoted texts of PTX."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .faults import PtxSyntaxError
 
 # Comments, and texts in quotes, which may have the signs of comments in them.
 _COMMENT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-# A directive may follow an integer without a space, as in ``.align 16.v2``; ``%`` before a letter or digit begins a
-# name.
+# A directive may follow an integer without a space, as in ``.align 16.v2``; ``%`` directly before a character of a name
+# begins a name.
 _TOKEN: Final = re.compile(
     r"""\s*(?:
       (?P<text>"(?:[^"\\]|\\.)*")
@@ -31,7 +31,7 @@ class Token(NamedTuple):
     Attributes:
         text: as written.
         line: from 1.
-        kind: "text", "number", "word" or "sign".
+        kind: "text" (in quotes), "number", "word" or "sign".
     """
 
     text: str
@@ -97,13 +97,13 @@ class Tokens:
         self.next = number
 
     def accept(self, text: str) -> bool:
-        """Go behind the next token if it is this one; returns whether it is."""
+        """Go behind the next token if it is `text`; return whether it is."""
         is_next = self._tokens[self.next].text == text
         self.next += is_next
         return is_next
 
     def expect(self, text: str) -> None:
-        """Go behind the next token, which must be this one."""
+        """Go behind the next token; if it is not `text`, raise PtxSyntaxError."""
         found = self.take()
         if found != text:
             raise self.wrong(f"{text!r} was expected, not {found!r}")
@@ -128,7 +128,7 @@ class Tokens:
             self.next += 1
 
     def skip_braces(self) -> None:
-        """Go behind a part in braces."""
+        """Go behind a part in braces, which must be next."""
         self.expect("{")
         depth = 1
         while depth:

@@ -1,4 +1,4 @@
-"""The scalar types of PTX, as numpy's."""
+"""The scalar types of PTX that are known here, and their dtypes."""
 
 from __future__ import annotations
 
