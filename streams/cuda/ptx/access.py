@@ -136,7 +136,7 @@ def raise_race(group: Group, piece: Piece, size: int, place: Place, doing: str, 
     offset = int(piece.offsets[position if len(piece.offsets) > 1 else 0])
     lane = position if piece.positions is None else int(piece.positions[position])
     earlier = thread_of(conflict.stamp)
-    user = "several threads" if earlier is None else str(group.batch.launch.thread(*earlier))
+    user = "one of several threads" if earlier is None else str(group.batch.launch.thread(*earlier))
     if piece.area is group.batch.shared:
         where = f"byte {offset % group.batch.launch.shared_stride} of shared memory"
         remedy = "no barrier comes in between"

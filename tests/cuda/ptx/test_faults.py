@@ -282,6 +282,13 @@ def test_the_values_of_a_store_to_two_regions_are_compared_in_each() -> None:
         stores("%r0")
 
 
+def test_a_race_with_several_threads_names_one_of_them() -> None:
+    body = "atom.global.add.u32 %r0, [%rd1], 1; ld.global.u32 %r0, [%rd1];"
+    memory = [ptx.Region(4096, np.zeros(16, np.uint8))]
+    with pytest.raises(ptx.DataRace, match="which one of several threads has accessed atomically: nothing orders"):
+        ptx.parse(ENTRY.replace("BODY", body)).kernels["first"].run((1,), (64,), [4096], memory)
+
+
 # Addresses
 
 COPY = """
