@@ -20,8 +20,8 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
-# Processors first mistake accesses at the same offset of two pages for accesses to the same memory: reading and writing
-# two arrays together is faster if they begin at different offsets.
+# Processors first mistake accesses at the same offset of two pages for accesses to the same memory: two arrays are read
+# and written faster together if they begin at different offsets.
 PAGE: Final = 4096
 # Half the distance between the offsets, within their pages, at which successive blocks on the host begin.
 _STAGGER: Final = 512

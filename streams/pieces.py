@@ -11,7 +11,7 @@ from .device_memory import KIB, MIB
 # The number of bins, one for each power of two: with the usual alignment of 512 bytes the last bin begins at 256 MiB.
 BINS: Final = 20
 
-# Small requests share a block, and middling ones a larger block, so that not each middling one takes its own block.
+# Small requests share a block, and middling requests share a larger block.
 _SMALL_BELOW: Final = 1 * MIB
 _SMALL_BLOCK: Final = 2 * MIB
 MIDDLING_BELOW: Final = 10 * MIB
@@ -21,8 +21,7 @@ LARGE_GRANULE: Final = 2 * MIB
 # Where the offset of a piece within a page matters (see `device_memory.PAGE`), pieces of whole pages are made a little
 # larger from this size on; pieces with a block of their own are not, since they begin where their blocks do.
 STAGGERED_FROM: Final = 64 * KIB
-# The bytes added to a block for its larger pieces: at the usual alignment, 512 for each of the 32 pieces of 64 KiB in a
-# small block.
+# The bytes added to a block for its larger pieces: usually 512 for each of the 32 pieces of 64 KiB in a small block.
 STAGGERED_BYTES: Final = 16 * KIB
 
 # A piece less than twice the request is handed out whole: the rest would be too small for the next request of its kind.
@@ -34,8 +33,8 @@ class Block:
     """Memory that was taken from the device in one request.
 
     Attributes:
-        address: in the allocator's own count, which lays its blocks end to end in the order in which they were taken.
-            Unlike the device's addresses it is the same for the same requests.
+        address: in the allocator's own count, which lays its blocks end to end in the order in which they were taken;
+            not the device's.
         finalizer: counts the bytes as given back when nothing refers to the memory any more.
         first: the piece at the front.  It is never merged into another, so it stays the first.
     """

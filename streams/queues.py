@@ -53,7 +53,7 @@ class Fifo:
         return instruction
 
     def remove(self, instruction: Instruction) -> None:
-        """Take an instruction out of the queue, in time proportional to the queue's length.
+        """Take an instruction out of the queue, in linear time.
 
         Raises:
             ValueError: if it is not in the queue.
@@ -85,7 +85,7 @@ class Fifo:
 class BySerial:
     """A queue from which the instruction of the lowest serial comes first.
 
-    Most instructions are pushed in the order of their serials; `pop` compares serials only while `late` has any.
+    Most instructions are pushed in the order of their serials.
 
     Attributes:
         row: the instructions that were pushed with a greater serial than the last of the row.

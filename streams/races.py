@@ -4,10 +4,9 @@ Its input is what happens (launches, events, waits, memory handed out and freed)
 without sharing the scheduler's mistakes.  It looks at the order of two accesses, not at their times: a missing
 wait is found even if the device happened to be quick.
 
-Each stream is a timeline, and so is the host; several host threads count as one, since a lock orders their calls.
-The time of a launch is its position among all launches, so that times never come back, even after `quiet`.  A clock
-says for each stream up to which time its launches are known to have ended.  A clock is never changed, only replaced,
-because tickets and events share it.
+Each stream is a timeline, and so is the host, with all its threads.  The time of a launch is its position among all
+launches, so that times never come back, even after `quiet`.  A clock says for each stream up to which time its launches
+are known to have ended; it is never changed, only replaced, because tickets and events share it.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Timeline:
 
     Attributes:
         time: of its last launch.
-        known: the clock of launches on other streams that end before the next launch on this stream begins.
+        known: the launches on other streams that end before the next launch on this stream begins.
         host: the host's clock when it was last joined into `known`.
     """
 
@@ -164,9 +163,9 @@ class RaceDetector:
     """Finds accesses that nothing orders.
 
     A storage is named by any hashable `key`, a stream likewise.  Launched work is described by any object, whose `str`
-    is taken only for a report: it should have the instruction's name and the user's line.  If one of two accesses to a
-    key is a write, the later has to be launched on the same stream, or behind a wait for an event recorded behind the
-    earlier, or after the host has learnt of the earlier's end; or any of these in several steps.
+    is taken only for a report.  If one of two accesses to a key is a write, the later has to be launched on the same
+    stream, or behind a wait for an event recorded behind the earlier, or after the host has learnt of the earlier's
+    end; or any of these in several steps.
 
     Every method but `freed` must be called by one thread at a time, in the order in which the events happened.
 
@@ -236,7 +235,7 @@ class RaceDetector:
     def host_access(self, key: Hashable, write: bool, work: object) -> None:
         """Record that the host itself reads, or writes, this storage now.
 
-        Later launches are behind this access in any case, for it is the host that launches.
+        Later launches are behind this access, for it is the host that launches.
 
         Raises:
             RaceDetected: the host does not know that an earlier write, or for a write any earlier access, has ended, or
@@ -253,8 +252,8 @@ class RaceDetector:
     def freed(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
         """Record that bytes `start` to before `stop` of `block` are no longer `key`'s.  Any thread may call this.
 
-        From here on an access to `key` is a use after release, until `key` is handed memory again or forgotten, or
-        until `quiet`.
+        From here on an access to `key` is a use after release, until `key` is handed memory again or forgotten, or all
+        is `quiet`.
 
         Raises:
             ValueError: `stop` is less than `start`.
@@ -292,7 +291,7 @@ class RaceDetector:
     def quiet(self) -> None:
         """Record that everything launched has ended, and the host knows it: no later access races with an earlier one.
 
-        Storages whose memory was freed are forgotten too, which bounds the detector's own memory.
+        All storages are forgotten, freed ones too; `races` stay.
         """
         self._freed.clear()
         self._accesses.clear()

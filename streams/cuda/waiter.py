@@ -15,8 +15,7 @@ Waiting: TypeAlias = tuple[Event, Callable[[], None]]
 class EventWaiter:
     """Waits for events of one stream, one after the other in the order in which they were added.
 
-    A thread can block on one event only.  So each stream has a thread; otherwise a long kernel of one stream would keep
-    a loop from hearing of a short one of another.
+    Each stream has a waiter: a long kernel of one stream must not keep a loop from hearing of a short one of another.
 
     Args:
         name: of the thread.
@@ -24,7 +23,7 @@ class EventWaiter:
 
     def __init__(self, name: str) -> None:
         self._worker = Worker(name, self._wait)
-        # A set, since a loop adds the same event again at each of its turns until the event is reached.
+        # A set, since a loop adds the same event again at each of its turns.
         self._pending: set[Waiting] = set()
 
     def add(self, event: Event, wake: Callable[[], None]) -> None:

@@ -60,10 +60,7 @@ class Lowering:
 
     Attributes:
         reads: the registers read since `begin`, except constants.
-        writes: those written since.
-
-    Args:
-        names: of the function whose instructions are lowered.
+        writes: the registers written since.
     """
 
     def __init__(self, names: Names) -> None:
@@ -88,8 +85,8 @@ class Lowering:
         """The register of an operand, and the conversion of its values to a type.
 
         Raises:
-            UnsupportedInstruction: if the operand is unknown, or not possible for the type or as a single value, or if
-                the type is a pair; a pair is read as a word.
+            UnsupportedInstruction: if the operand is unknown or not possible here, or if the type is a pair; a pair is
+                read as a word.
         """
         self._refuse_pair(scalar)
         if isinstance(operand, Immediate):
@@ -166,8 +163,7 @@ class Lowering:
         """The register of a result, and the conversion from a type; None for the sink ``_``.
 
         Raises:
-            UnsupportedInstruction: if the operand is no known register, or if the type is a pair; a pair is written as
-                a word.
+            UnsupportedInstruction: if there is no such register, or if the type is a pair; a pair is written as a word.
         """
         self._refuse_pair(scalar)
         if not isinstance(operand, Register):
@@ -288,10 +284,7 @@ def _widener(held: DType, bits: DType, dtype: DType) -> Convert:
 
 
 def to_register(scalar: Scalar, held: DType) -> Convert | None:
-    """The conversion of values of a type for a register as wide or wider; None for equal dtypes.
-
-    For a wider register, signed integers are sign-extended, others zero-extended.
-    """
+    """The conversion of a type for a register at least as wide, extending integers' signs; None for equal dtypes."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:

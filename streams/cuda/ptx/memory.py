@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .groups import Group
 
 # The generic addresses at which constants, shared and local memory, and kernels' parameters begin, and the size of each
-# such window.  Constants are a region of the global memory, where loads find them.
+# such window.  Constants are a region of global memory.
 CONSTANT_WINDOW: Final = 1 << 57
 SHARED_WINDOW: Final = 1 << 60
 LOCAL_WINDOW: Final = 1 << 61
@@ -105,10 +105,7 @@ class Area:
         return (first[:, None] + np.arange(size // self.granule)).reshape(-1)
 
     def _view(self, dtype: DType, count: int) -> tuple[Array, int, int]:
-        """The memory as an array of elements, or of rows of `count` if it is not 1.
-
-        Also return the offset of the first element or row, and log2 of the bytes of each.
-        """
+        """The memory as an array of elements or rows of `count`, the offset of the first, and log2 of a row's bytes."""
         found = self._views.get((dtype, count))
         if found is None:
             size = dtype.itemsize * count
@@ -150,11 +147,7 @@ class Piece(NamedTuple):
 
 
 class Memory:
-    """The global memory of a launch.
-
-    Args:
-        areas: none of which overlap.
-    """
+    """The global memory of a launch, in areas that do not overlap."""
 
     def __init__(self, areas: Sequence[Area]) -> None:
         self.areas = sorted(areas, key=lambda area: area.start)
@@ -165,10 +158,8 @@ class Memory:
         """The areas and offsets of addresses in global memory.
 
         Args:
-            group: the accessing threads.
             addresses: one for each thread or a single one for all.
             size: the bytes accessed at each address.
-            place: for messages.
             store: whether the bytes are written.
 
         Raises:
@@ -270,13 +261,10 @@ def locate_private(
     """The offsets of addresses in shared or local memory or kernels' parameters.
 
     Args:
-        group: the accessing threads.
-        addresses: from 0 at the beginning of a block's or thread's memory or of the parameters; one for each thread or
-            a single one for all.
+        addresses: in one such memory, from 0; one for each thread or a single one for all.
         size: the bytes accessed at each address.
-        place: for messages.
         area: the memories of all blocks or threads of the batch, or the parameters.
-        extent: the bytes of one such memory.
+        extent: the bytes of one memory.
         bases: for each thread, the offset in `area` of the memory that it accesses, or a single offset for all.
         kind: "shared", "local" or "parameter", for messages.
 

@@ -106,7 +106,7 @@ class Kernel:
             The counters of executed instructions and accessed bytes.
 
         Raises:
-            ValueError: if there cannot be such a launch, or as from `pack`.
+            ValueError: for an impossible grid, block, number of shared bytes or region, or as from `pack`.
             TypeError: as from `pack`.
             UnsupportedInstruction: as from `program`, or if an index of ``brx`` is beyond its table.
             KernelFault: if a thread makes an error; its subclasses are in `faults`.
@@ -133,14 +133,13 @@ class Kernel:
     def pack(self, arguments: Sequence[int | float | bytes]) -> bytes:
         """The bytes in which a launch passes arguments.
 
-        A number for a parameter of floats is rounded to the nearest float of its type, as C++ converts it: a number
-        beyond the greatest float becomes infinite.
+        A number for a parameter of floats is rounded to the nearest float of its type; an overflow gives infinity.
 
         Raises:
             ValueError: if arguments are too many or too few, if the bytes of one are not as many as its parameter's, or
                 if an integer does not fit into its parameter's bits, or, for a parameter of floats, into a double.
-            TypeError: if an argument is neither bytes nor a number, a float for a parameter that is not of floats, or a
-                number for a structure, an array or a pair.
+            TypeError: for a number where the parameter needs bytes, a float where it needs an integer, or an argument
+                of another type.
         """
         if len(arguments) != len(self.parameters):
             count = len(self.parameters)
@@ -179,9 +178,7 @@ class Kernel:
 
 @final
 class Module:
-    """A module: its kernels, and its variables.
-
-    Variables in global memory keep their values from one launch to the next.
+    """A module: its kernels, and its variables; those in global memory keep their values from launch to launch.
 
     Attributes:
         kernels: those with a body, by name.

@@ -42,10 +42,10 @@ def _trap(lowering: Lowering, instruction: Instruction) -> Operation:
 
 
 def _fence(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """``membar``, ``fence``: order a block's accesses so far before certain accesses of other blocks.
+    """``membar``, ``fence``: order a block's accesses so far before later accesses of other blocks.
 
-    Another block's accesses are ordered once that block has accessed global memory atomically after the fence.  Fences
-    of the scope ``cta`` or of proxies do nothing here.
+    Another block's accesses count as later from its first atomic access to global memory after the fence on.  Fences of
+    the scope ``cta`` or of proxies do nothing here.
     """
     if {"cta", "proxy"} & set(instruction.modifiers):
         return None
@@ -162,7 +162,7 @@ GATES: Final[dict[str, LowerGate]] = {
 
 
 def memory_access(instruction: Instruction) -> tuple[str, int] | None:
-    """The state space and each thread's bytes of an access to memory; None for other instructions and unknown types."""
+    """The state space of an access to memory, and its bytes for each thread; None for other instructions or types."""
     scalar = scalar_of(instruction.modifiers)
     if instruction.opcode not in ("ld", "ldu", "st", "atom", "red") or scalar is None:
         return None

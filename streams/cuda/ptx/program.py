@@ -28,8 +28,8 @@ class Program(NamedTuple):
         special: the registers to fill at the start, by the name of the special register.
         shared_bytes: of the variables in shared memory, without the bytes that the launch adds.
         local_bytes: of one thread's variables in local memory.
-        granules: the fewest bytes of one thread's access, at most 16, by kind of memory: "shared" and "global"; a kind
-            that is not accessed is left out.
+        granules: the fewest bytes of one thread's access, at most 16, by kind of memory: "shared" and "global", if
+            accessed.
     """
 
     blocks: tuple[Block, ...]

@@ -31,7 +31,7 @@ class Conflict(NamedTuple):
     """Two accesses that nothing orders.
 
     Attributes:
-        position: of the later access, among the accesses given to a method of `Shadow`.
+        position: of the later access, among those given to a method of `Shadow`.
         earlier: the kind of the earlier access: "write", "read" or "atomic".
         stamp: of the earlier access.
     """
@@ -125,12 +125,7 @@ def _merged(old: Array, mine: Array) -> Array:
 
 
 class Shadow:
-    """The last accesses to each piece of a memory.
-
-    Args:
-        pieces: the number of pieces.
-        clock: of the launch.
-    """
+    """The last accesses to each of a number of pieces of a memory."""
 
     def __init__(self, pieces: int, clock: Clock) -> None:
         self._clock = clock

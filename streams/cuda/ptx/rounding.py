@@ -32,8 +32,8 @@ _SMALLEST_NORMAL_SINGLE: Final = 2.0**-126
 # Veltkamp's constant, by which a double is split into two halves.
 _SPLITTER: Final = 134217729.0
 
-# For a product between these bounds, of factors below the upper one, neither the factors' halves nor the product's
-# error leave the range of doubles.
+# For a product between these bounds, neither the halves of factors below the upper bound nor the product's error leave
+# the range of doubles.
 _SPLIT_BELOW: Final = 2.0**480
 _SPLIT_ABOVE: Final = 2.0**-440
 
@@ -64,12 +64,10 @@ def neighbour(values: Array, up: Array) -> Array:
 
 
 def _directed(rounded: Array, error: Array, mode: Mode) -> Array:
-    """Turn a value rounded to nearest into one rounded in the direction of `mode`.
+    """Turn values rounded to nearest into values rounded in the direction of `mode`.
 
     Args:
-        rounded: the nearest value.
-        error: a number of the same sign as the exact value less `rounded`.
-        mode: the direction.
+        error: has the sign of the exact value less `rounded`; NaN stands for 0.
     """
     if mode == "rn":
         return rounded
@@ -94,13 +92,7 @@ def to_odd(rounded: Array, error: Array) -> Array:
 
 
 def narrow(values: Array, dtype: DType, mode: Mode = "rn") -> Array:
-    """Round to a narrower format, once; NaN becomes the NaN of GPUs.
-
-    Args:
-        values: floats of 32 or 64 bits.
-        dtype: of the result.
-        mode: the direction.
-    """
+    """Round floats of 32 or 64 bits to a narrower format, once; NaN becomes the NaN of GPUs."""
     if dtype == BFLOAT16 and values.dtype == _DOUBLE:
         values = _odd_single(values)
     result = values.astype(dtype)

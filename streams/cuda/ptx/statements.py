@@ -50,8 +50,7 @@ class Instruction(NamedTuple):
     Attributes:
         opcode: the first part of its name, such as "add".
         modifiers: the other parts, without their dots.
-        operands: in their order.
-        guard: the name of the predicate of its execution, and whether that is negated; None without one.
+        guard: the name of the predicate on which it runs, and whether that is negated; None without one.
         place: for messages.
     """
 
@@ -69,7 +68,7 @@ class Label(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """An address of a variable that is part of the initial value of another variable.
+    """A variable's address in the initial value of another variable.
 
     Attributes:
         position: the offset of the address's first byte in that value.

@@ -36,8 +36,7 @@ class Scalar(NamedTuple):
         """The dtype of an array that a register declared with this type holds.
 
         Registers of integers hold unsigned ones.  Floats of 16 bits, and pairs of them, are held in registers of
-        integers, since the compiler declares such registers for them; registers other than predicates have at
-        least 16 bits.
+        integers.  Registers other than predicates have at least 16 bits.
         """
         if self.kind == "predicate" or (self.kind == "float" and self.size >= 4 and not self.is_pair):
             return self.dtype
