@@ -44,7 +44,6 @@ class DeviceMemory:
 
     Attributes:
         peak: the most bytes that were in blocks at a time.
-        garbage, staggers, nothing: see above.
 
     Raises:
         ValueError: for a negative limit.
@@ -74,7 +73,7 @@ class DeviceMemory:
 
     @property
     def limit(self) -> int | None:
-        """The most bytes that may be in blocks at a time; None for as many as the device has."""
+        """The most bytes in blocks at a time; None for as many as the device has."""
         return self._limit
 
     @property
@@ -110,7 +109,7 @@ class DeviceMemory:
             # The block is counted before it is made: of two threads at the limit, one must see the other's block.
             self._used += nbytes
         try:
-            # Made without the lock, since a device may take long: `used` and other requests should not wait.
+            # Made without the lock, since a device may take long.
             block = self._make(nbytes)
             if block.nbytes != nbytes:
                 raise InternalError(f"{self.name} made a block of {block.nbytes} bytes where {nbytes} were asked for")

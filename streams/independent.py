@@ -9,7 +9,6 @@ class IndependentStreamPolicy(StreamPolicy):
     """Streams of two kinds: "critical_section" (for the inputs of graphs) and "lazy_job" (for their launches).
 
     Args:
-        kind: the name of the kind.
         sequential: see `StreamPolicy`.
         blocking: whether work of the stream may block, and so runs on the stream's own thread; otherwise it runs on the
             thread that schedules.

@@ -19,13 +19,13 @@ _MIDDLING_BLOCK: Final = 20 * MIB
 LARGE_GRANULE: Final = 2 * MIB
 
 # Where the offset of a piece within a page matters (see `device_memory.PAGE`), pieces of whole pages are made a little
-# larger from this size on; pieces with a block of their own are not, since they begin where their blocks do.
+# larger from this size on; pieces with a block of their own are not.
 STAGGERED_FROM: Final = 64 * KIB
 # The bytes added to a block for its larger pieces: usually 512 for each of the 32 pieces of 64 KiB in a small block.
 STAGGERED_BYTES: Final = 16 * KIB
 
 # A piece less than twice the request is handed out whole: the rest would be too small for the next request of its kind.
-# A rest of at least this size is split off in any case, since it is too much to waste.
+# A rest of at least this size is split off in any case.
 SPLIT_OFF: Final = 128 * MIB
 
 

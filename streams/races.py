@@ -119,7 +119,7 @@ class Accesses:
         self.former: list[Range] = []
 
     def written(self, ticket: Ticket) -> None:
-        """Make `ticket` the last write, and drop the others: an access that is behind it is behind them, too."""
+        """Make `ticket` the last write, and drop the earlier accesses: what is behind it is behind them, too."""
         self.writer = ticket
         if self.reads:
             self.reads = {}

@@ -16,9 +16,6 @@ class EventWaiter:
     """Waits for events of one stream, one after the other in the order in which they were added.
 
     Each stream has a waiter: a long kernel of one stream must not keep a loop from hearing of a short one of another.
-
-    Args:
-        name: of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,7 +24,7 @@ class EventWaiter:
         self._pending: set[Waiting] = set()
 
     def add(self, event: Event, wake: Callable[[], None]) -> None:
-        """Call `wake` on the waiter's thread when the event has been reached; a pair that still waits is not added."""
+        """Call `wake` on the waiter's thread when the event has been reached; an equal pair that waits is not added."""
         waiting = (event, wake)
         if waiting not in self._pending:
             self._pending.add(waiting)

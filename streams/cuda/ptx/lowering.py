@@ -284,7 +284,7 @@ def _widener(held: DType, bits: DType, dtype: DType) -> Convert:
 
 
 def to_register(scalar: Scalar, held: DType) -> Convert | None:
-    """The conversion of a type for a register at least as wide, extending integers' signs; None for equal dtypes."""
+    """The conversion of a type for a register at least as wide: integers keep their sign; None for equal dtypes."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:

@@ -136,8 +136,8 @@ class Kernel:
         A number for a parameter of floats is rounded to the nearest float of its type; an overflow gives infinity.
 
         Raises:
-            ValueError: if arguments are too many or too few, if the bytes of one are not as many as its parameter's, or
-                if an integer does not fit into its parameter's bits, or, for a parameter of floats, into a double.
+            ValueError: for too many or too few arguments, bytes of another number than the parameter's, or an integer
+                that does not fit into its parameter's bits or, for a parameter of floats, into a double.
             TypeError: for a number where the parameter needs bytes, a float where it needs an integer, or an argument
                 of another type.
         """

@@ -162,7 +162,7 @@ GATES: Final[dict[str, LowerGate]] = {
 
 
 def memory_access(instruction: Instruction) -> tuple[str, int] | None:
-    """The state space of an access to memory, and its bytes for each thread; None for other instructions or types."""
+    """The state space of an access to memory and its bytes for each thread; None for other instructions or types."""
     scalar = scalar_of(instruction.modifiers)
     if instruction.opcode not in ("ld", "ldu", "st", "atom", "red") or scalar is None:
         return None

@@ -49,7 +49,6 @@ class Clock:
         barriers: of each block of the grid, the time of its last barrier.
         looks: of each block, the time of its last atomic access to global memory.
         synced: of each lane of the present batch, the time at which it last synchronised with others of its warp.
-        first, stride: as in `Batch`.
     """
 
     def __init__(self, blocks: int) -> None:
@@ -125,7 +124,7 @@ def _merged(old: Array, mine: Array) -> Array:
 
 
 class Shadow:
-    """The last accesses to each of a number of pieces of a memory."""
+    """The last accesses to each piece of a memory."""
 
     def __init__(self, pieces: int, clock: Clock) -> None:
         self._clock = clock

@@ -68,7 +68,7 @@ class Label(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A variable's address in the initial value of another variable.
+    """A part of a variable's initial value: the address of another variable.
 
     Attributes:
         position: the offset of the address's first byte in that value.

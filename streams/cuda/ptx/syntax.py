@@ -232,7 +232,7 @@ class _Parser:
     def _declare(self, name: str, shared: bool = False) -> str:
         """Declare a register, variable or label until the scope's end; return its name, unique in the function.
 
-        The name of a variable in shared memory is unique in the module, as all functions' shared memory is one.
+        The name of a variable in shared memory is unique in the module.
         """
         if len(self._scopes) == 1 and not shared:
             return name

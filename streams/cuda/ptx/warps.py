@@ -27,7 +27,6 @@ class WarpGate(NamedTuple):
     Attributes:
         mask: the bits of these threads.
         operation: runs when all these threads, except those that have ended, are there.
-        place: for messages.
     """
 
     mask: Source
@@ -66,7 +65,6 @@ class BlockGate(NamedTuple):
     Attributes:
         members: the number of threads that meet; None for all that have not ended.
         reduction: the kind, the result and the predicate of a reduction; None without one.
-        place: for messages.
     """
 
     members: Source | None
