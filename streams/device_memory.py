@@ -30,7 +30,7 @@ _STAGGER: Final = 512
 class DeviceMemory:
     """Blocks of one device's memory, with a limit.
 
-    Shared by all allocators of the device.  May be called from any thread.
+    All allocators of the device share it.  May be called from any thread.
 
     Args:
         name: of the device, for errors.
@@ -73,7 +73,7 @@ class DeviceMemory:
 
     @property
     def limit(self) -> int | None:
-        """The most bytes in blocks at a time; None for as many as the device has."""
+        """The most bytes that may be in blocks at a time; None for as many as the device has."""
         return self._limit
 
     @property

@@ -88,7 +88,7 @@ class BySerial:
     Most instructions are pushed in the order of their serials.
 
     Attributes:
-        row: the instructions that were pushed with a greater serial than the last of the row.
+        row: the instructions pushed with a greater serial than the row's last.
         late: a heap of the other instructions, with their serials.
     """
 

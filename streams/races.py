@@ -6,7 +6,7 @@ wait is found even if the device happened to be quick.
 
 Each stream is a timeline, and so is the host, with all its threads.  The time of a launch is its position among all
 launches, so that times never come back, even after `quiet`.  A clock says for each stream up to which time its launches
-are known to have ended; it is never changed, only replaced, because tickets and events share it.
+are known to have ended; it is only replaced, never changed, because tickets and events share it.
 """
 
 from __future__ import annotations

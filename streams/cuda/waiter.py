@@ -15,7 +15,7 @@ Waiting: TypeAlias = tuple[Event, Callable[[], None]]
 class EventWaiter:
     """Waits for events of one stream, one after the other in the order in which they were added.
 
-    Each stream has a waiter: a long kernel of one stream must not keep a loop from hearing of a short one of another.
+    One waiter serves one stream: a long kernel must not keep a loop from hearing of a short one of another stream.
     """
 
     def __init__(self, name: str) -> None:

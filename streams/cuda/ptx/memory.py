@@ -92,7 +92,7 @@ class Area:
         self._views: dict[tuple[DType, int], tuple[Array, int, int]] = {}
 
     def watch(self, granule: int, clock: Clock) -> None:
-        """Look for races from now on."""
+        """Keep a new shadow, by which races are found, from now on."""
         self.granule = granule
         # Two more pieces, since the area may begin and end in the middle of a granule.
         self.shadow = Shadow(self.size // granule + 2, clock)

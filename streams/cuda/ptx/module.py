@@ -28,7 +28,7 @@ _MOST_IN_GRID: Final = ((1 << 31) - 1, 65535, 65535)
 # The most bytes of shared memory of a block, as on sm_90.
 _MOST_SHARED: Final = 227 << 10
 
-# The default number of basic blocks, executed by a batch of thread blocks, at which the kernel counts as endless.
+# The default number of basic blocks, executed by a batch's groups of threads, at which a kernel counts as endless.
 LIMIT: Final = 10_000_000
 
 
@@ -100,7 +100,7 @@ class Kernel:
             shared_bytes: bytes that the launch adds to each block's shared memory.
             check_global_races: whether to look for races in global memory; in shared memory they are always looked for.
             strict: whether stores to global memory can race even if they change nothing or store equal values.
-            limit: the number of executed basic blocks, of a batch of thread blocks, at which `NoProgress` is raised.
+            limit: the number of basic blocks, executed by a batch's groups of threads, at which `NoProgress` is raised.
 
         Returns:
             The counters of executed instructions and accessed bytes.
@@ -185,9 +185,6 @@ class Module:
         target: the architecture, such as "sm_80".
         addresses: of its variables in global and constant memory, by name.
         regions: the memory of these variables.
-
-    Args:
-        unit: the parsed text.
     """
 
     def __init__(self, unit: Unit) -> None:

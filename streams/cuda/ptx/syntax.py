@@ -309,7 +309,7 @@ class _Parser:
         return operand
 
     def _negated(self) -> Register | None:
-        """Take a predicate behind "!"; None, with nothing taken, if there is none."""
+        """Take "!" and the predicate behind it; None, with nothing taken, if these are not next."""
         first = self._tokens.next
         if self._tokens.accept("!") and self._tokens.kind() == "word":
             return Register("!" + self._known(self._tokens.take()))
