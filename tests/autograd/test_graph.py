@@ -530,6 +530,16 @@ def test_hooks_of_a_slice_and_of_a_function() -> None:
     np.testing.assert_allclose(grad_of(x), [1, 1, *(4 * x.detach().numpy()[2:])])
 
 
+def test_no_gradient_flows_through_an_op_whose_hook_takes_its_gradient_away() -> None:
+    x, w = numbers(3), numbers(3)
+    y = x * w
+    assert y.grad_fn is not None
+    y.grad_fn.register_prehook(lambda gradients: (None,))
+    (y + x).sum().backward()
+    np.testing.assert_array_equal(grad_of(x), np.ones(3))
+    assert w.grad is None
+
+
 @pytest.mark.host
 def test_hooks_of_nodes_that_return_wrong_gradients() -> None:
     x = numbers(3)

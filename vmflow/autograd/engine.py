@@ -202,9 +202,12 @@ class _Pass:
             arrived = hooks.prepared(arrived)
         elif isinstance(node, OpNode) and node.op.is_slice and self._takes_part(node, arrived[0]):
             return
-        given = node.backward(arrived, self.create_graph)
-        if isinstance(node, OpNode):
-            given = _conforming(node, given)
+        if not isinstance(node, OpNode):
+            given = node.backward(arrived, self.create_graph)
+        elif hooks is not None and all([gradient is None for gradient in arrived]):
+            given = [None] * len(node.edges)  # the hooks have taken the gradients away
+        else:
+            given = _conforming(node, node.backward(arrived, self.create_graph))
         edges = node.edges  # read after `backward`: a checkpoint's changes them
         results = given if isinstance(given, tuple) else tuple(given)
         if hooks is not None:
