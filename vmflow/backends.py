@@ -1,4 +1,4 @@
-"""``vmflow.backends``: switches for compiled kernels and matrix products on GPUs, and PyTorch's for other libraries.
+"""``vmflow.backends``: switches for compiled kernels, for matrix products on GPUs, and PyTorch's for other libraries.
 
 The switches for other libraries (``cudnn.benchmark`` and so on) can be read and set, and change nothing.
 """
@@ -68,24 +68,24 @@ class _Codegen:
 
     Many of them compute the same bits as numpy.  Others can differ in the last digits: exp, log and ops made of them,
     such as tanh and softmax, some sums, normalizations, attention, convolutions and matrix products.  Unless `mode`
-    changes, a process computes each of these others in one way from its first use on: by C if the kernel was cached by
-    an earlier process or has been waited for, else by numpy until `wait` is called.
+    changes, a process computes each of these others in one way from its first use on: by C if the kernel's library was
+    loaded when first wanted, as from the cache on disk, else by numpy until `wait` is called.
 
-    One compiler of C runs at a time, at the lowest priority, and none within a second of the first request, so that
-    the program keeps its cores.  A library of kernels that takes more than 10 seconds is compiled again at the usual
-    priority; one that the program waits for, at the usual priority and at once.
+    One compiler of C runs at a time, at the lowest priority, and none within a second of the first request.  A library
+    of kernels that takes more than 10 seconds is compiled again at the usual priority; one that the program waits for,
+    at the usual priority and at once.
 
-    Threads compile kernels of CUDA devices, too, from the first call of an op on.  A launch waits for its kernel.
-    Consecutive elementwise ops whose common kernel is not ready yet are launched one by one; in the mode "wait" they
-    wait for it.  Results have the same bits either way.
+    Threads compile kernels of CUDA devices, too, from the first call of an op on.  A launch waits for its kernel;
+    but consecutive elementwise ops outside of graphs are launched one by one until their common kernel is ready, except
+    in the mode "wait".  Results have the same bits either way.
     """
 
     @property
     def mode(self) -> str:
         """When C kernels are used; at first by the environment variable VMFLOW_JIT: "off" for 0, "wait" for 1.
 
-        "off": never; "background" (the default): as soon as a thread has compiled them, with exceptions, see above;
-        "wait": wherever they can be compiled, so that an op waits for its kernel, also on an event loop.
+        "off": never; "background" (the default): as soon as a thread has compiled them, with the exceptions above;
+        "wait": likewise, but an op waits until its kernel is compiled, also on an event loop.
 
         Raises:
             ValueError: if it is set to something else.
@@ -105,13 +105,13 @@ class _Codegen:
         return _switch.pending()
 
     def wait(self, timeout: float | None = None, say: Callable[[str], object] | None = None) -> bool:
-        """Wait until all queued kernels are compiled, and use them from now on, even where numpy has computed so far.
+        """Wait until all queued kernels are compiled, and use these from now on, even where numpy has computed so far.
 
         The queued C kernels are compiled at the usual priority.  The calling thread blocks; in a coroutine, let another
         thread wait: ``await asyncio.to_thread(flow.backends.codegen.wait)``.
 
         Args:
-            timeout: in seconds, for all kernels together; None to wait as long as it takes.
+            timeout: in seconds; None to wait as long as it takes.
             say: called before the wait with a sentence about the queued C kernels, if any; for instance `print`.
 
         Returns:

@@ -1,7 +1,6 @@
 """`Mode`: the settings under which an op is issued, kept in one context variable and read once per op.
 
-Threads and tasks must not see each other's modes; context variables give exactly that.  An immutable object in a
-single variable makes reading it one call.
+A context variable keeps the modes of threads and tasks apart.
 """
 
 from __future__ import annotations
@@ -25,13 +24,14 @@ class Mode:
         grad: whether autograd records.
         machine: the virtual machine to issue to, None for the default one.
         interpreter: turns an op's call into its outputs (it runs or records the op), None for the eager one.
-        device, dtype: the defaults of new tensors, the dtype of floating-point ones; None for the CPU and float32.
+        device: of new tensors by default, None for the CPU.
+        dtype: of new floating-point tensors by default, None for float32.
         generator: of random numbers, None for the process-wide default.
-        scope: gives instructions issued in this mode its deadline and priority, None without any.
+        scope: of the instructions issued in this mode, None without any.
         module: the path of modules whose forward issues in this mode, None outside of modules.
         anomaly: whether results are checked for nan and inf.
         autocast: casts the operands of ops, None for no casts.
-        streams: by CUDA device, the kind of its stream that ops run on; None where all run on its compute stream.
+        streams: by CUDA device, the kind of its stream that ops run on, where that is not the compute stream.
 
     Example:
         >>> from vmflow.context import Mode
@@ -80,7 +80,7 @@ class Mode:
         self.streams = streams
 
     def within(self, module: Any) -> Mode:
-        """Copy this mode with another `module`; faster than `replace`, since it runs at every call of a module."""
+        """Copy this mode with another `module`, as for each call of a module; faster than `replace`."""
         return Mode(
             self.grad,
             self.machine,
@@ -96,7 +96,7 @@ class Mode:
         )
 
     def inferring(self, scope: Scope) -> Mode:
-        """Copy this mode with `scope` and without gradients; faster than `replace`, since it runs per served batch."""
+        """Copy this mode with `scope` and without gradients, for a served batch; faster than `replace`."""
         return Mode(
             False,
             self.machine,

@@ -57,14 +57,14 @@ def backward(
     Args:
         tensors: to differentiate; `graph.GradientEdge`s as well.
         grad_tensors: the gradient of the final value by each tensor, of its shape and device, cast to its dtype; None
-            stands for 1, for a single element only.
+            stands for 1, for a tensor of one element only.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the pass itself is recorded.
-        inputs: accumulate into these alone: leaves, their edges, or results of ops, which then have a gradient as after
-            `retain_grad`.
+        inputs: accumulate into these, and no other leaves: leaves, their edges, or results of ops, which then have a
+            gradient as after `retain_grad`.
 
     Raises:
-        TypeError: for arguments that are no tensors.
+        TypeError: for arguments, or results of hooks, that are no tensors.
         RuntimeError: if a tensor does not require a gradient, or a gradient is missing or does not fit; if `inputs` is
             empty, or an input does not require a gradient or is the edge of an op's result; if saved tensors were
             freed by an earlier pass, or changed in place.
@@ -163,25 +163,25 @@ def grad(
         outputs: to differentiate; `graph.GradientEdge`s as well.
         inputs: to differentiate by; leaves or not, and `graph.GradientEdge`s as well.
         grad_outputs: the gradient of the final value by each output, of its shape and device, cast to its dtype; None
-            stands for 1, for a single element only.
+            stands for 1, for a tensor of one element only.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the result can be differentiated in turn.
         only_inputs: PyTorch's; must be True.
         allow_unused: give None for an input that the outputs do not depend on, instead of raising; by default as
             `materialize_grads`.
-        is_grads_batched: each of `grad_outputs` is a batch along a further first dimension, and so is each gradient.
-            Each row takes a backward pass.
-        materialize_grads: give zeros for an input that the outputs do not depend on.
+        is_grads_batched: each of `grad_outputs` is a batch along a further first dimension, and so are the gradients,
+            but not zeros of unused inputs.  Each row takes a backward pass.
+        materialize_grads: give zeros of an input's shape if the outputs do not depend on it.
 
     Returns:
         A tuple of the gradients, None for unused inputs if allowed; a dict of the gradients, if `inputs` is a dict.
 
     Raises:
         ValueError: for ``only_inputs=False``, and for ``allow_unused=False`` with `materialize_grads`.
-        TypeError: for arguments that are no tensors.
+        TypeError: as `backward`.
         RuntimeError: for outputs, gradients and saved tensors as `backward`; for an input that does not require a
             gradient or, unless allowed, was not used; for batches of gradients that do not fit; for `materialize_grads`
-            with a `GradientEdge`.
+            with a `GradientEdge` in `inputs`.
 
     Example:
         >>> x = flow.tensor(3.0, requires_grad=True)
@@ -252,7 +252,7 @@ def _batched(
 
 
 def _as_tuple(name: str, tensors: Root | Sequence[Root]) -> tuple[Root, ...]:
-    """Return the tensors and edges that the function `name` was given, one or a sequence, as a tuple.
+    """Return the tensors and edges that the function `name` was given, one or several, as a tuple.
 
     Raises:
         TypeError: for anything else.
@@ -292,7 +292,7 @@ def _edges(name: str, targets: tuple[Root, ...]) -> list[AutogradMeta]:
 
 
 def _final(outputs: tuple[Root, ...]) -> tuple[Root, ...]:
-    """Return the outputs to differentiate; an `nn.Graph` that is being built may replace them."""
+    """Return the outputs to differentiate; an `nn.Graph` that is being built may replace them, but takes no edges."""
     recorder: Recorder | None = MODE.get().interpreter
     if recorder is None:
         return outputs

@@ -60,8 +60,8 @@ def run_backward(
         create_graph: whether the pass itself is recorded.
         wanted: if given, return the gradients of these places, and leave leaves alone; else accumulate into the leaves.
         accumulate: accumulate into the wanted leaves, instead of returning their gradients.
-        since: with `wanted`, run no node of a lower sequence number than this.  An outer pass then calls the hooks of
-            the wanted places; this one does not.
+        since: with `wanted`, run no node of a lower sequence number than this.  Hooks of leaves and of such nodes'
+            outputs are left to an outer pass.
         keep_before: nodes of a lower sequence number always keep their saved tensors: other passes may need them.
 
     Returns:
@@ -102,18 +102,18 @@ class _Pass:
 
     Attributes:
         latest: the node to run next, if known; it is not in `heap` or `gradients`, and no node in `heap` is later.
-        arrived: the gradients of the outputs of `latest` so far, one place per output.
-        spare: an unused list of one place, for the next node of one output.
+        arrived: the gradients of the outputs of `latest` so far, one item per output.
+        spare: a list of one item, None, for the next node of one output.
         gradients: for each node in `heap`, the gradients of its outputs so far.
         heap: nodes to run, latest first: a producer is always older than its consumers, so that taking the latest one
             next is a topological order.
-        leaves: the gradient of each leaf so far, and whether anything else may hold its memory.
-        useful: the nodes that lead to `wanted`; None for all.
+        leaves: the gradient of each leaf so far, and whether anything else may hold that gradient's memory.
+        useful: the nodes to run for `wanted`; None for all nodes.
         parts: gradients of slices, for places where no other gradient has arrived.
-        own: the outputs of nodes whose gradients only this pass holds: sums, and slices that were put together.
+        own: outputs of nodes; only this pass holds their gradients: sums, and slices that were put together.
         captured: the gradients to return, by place.
         accumulate, since, keep_before: see `run_backward`.
-        recorder: that of the graph being built, which is told the node that runs; else None.
+        recorder: the recorder of the `nn.Graph` being built, which is told the node that runs; else None.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class _Pass:
                 if (node, index) in self.parts:
                     arrived[index] = self.parts.pop((node, index)).whole()
             if node.outputs is not None or node.hooks is not None or not isinstance(node, OpNode):
-                # First, since hooks and `Function`s may change in place a gradient that is also one of the slices.
+                # Before hooks and `Function`s run: they may change in place a gradient that is also one of the slices.
                 self._put_together()
         if node.outputs is not None and node.sequence >= self.since:
             self._show(node.outputs, arrived)
@@ -208,7 +208,7 @@ class _Pass:
             given = [None] * len(node.edges)  # the hooks have taken the gradients away
         else:
             given = _conforming(node, node.backward(arrived, self.create_graph))
-        edges = node.edges  # read after `backward`: a checkpoint's changes them
+        edges = node.edges  # read after `backward`, since that of a checkpoint changes them
         results = given if isinstance(given, tuple) else tuple(given)
         if hooks is not None:
             results = hooks.finished(results, arrived)
@@ -254,7 +254,7 @@ class _Pass:
                 return True
         total = self._whole(edge)
         if total is not None and total._blob.meta.spread is not None:
-            return False  # a slice of a global tensor may share no memory with it
+            return False  # a slice of a global tensor may be a copy
         if total is None or not self._owns(edge) or self.create_graph or self.recorder is not None:
             return False
         _interpreter.dispatch_view(cast("ViewExpr", node.op), total, node.attributes).add_(gradient)
@@ -287,7 +287,7 @@ class _Pass:
         else:
             node, index = place
             waiting = self._waiting(node)
-            assert waiting is not None  # the node was entered when its first part arrived
+            assert waiting is not None
             waiting[index] = whole
             self.own.add((node, index))
 
@@ -298,7 +298,7 @@ class _Pass:
         return (edge.node, edge.index) in self.own
 
     def _show(self, outputs: dict[int, AutogradMeta], arrived: list[Tensor | None]) -> None:
-        """Let hooks see, and perhaps replace, the gradients of a node's outputs; accumulate those of `retain_grad`."""
+        """Let hooks see, and perhaps replace, a node's outputs' gradients; add those of `retain_grad` to `grad`."""
         for index, autograd in outputs.items():
             gradient = arrived[index]
             if gradient is not None:
@@ -311,7 +311,7 @@ class _Pass:
         self.leaves[leaf] = (gradient, shared) if so_far is None else (so_far + gradient, False)
 
     def _waiting(self, node: Node) -> list[Tensor | None] | None:
-        """The gradients of a node's outputs so far; None before `_enter`."""
+        """The gradients of a node's outputs so far; None unless the node waits to run."""
         return self.arrived if node is self.latest else self.gradients.get(node)
 
     def _arrive_at(self, node: Node, edge: AutogradMeta, gradient: Tensor) -> None:
@@ -384,7 +384,7 @@ class _Pass:
 
 
 def _conforming(node: OpNode, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    """Sum and cast the gradients that an op's rule gave to the shapes and dtypes of its inputs."""
+    """Sum and cast an op's gradients to the shapes and dtypes of its inputs."""
     for index, gradient in enumerate(gradients):
         if gradient is not None:
             fields: TensorFields = gradient

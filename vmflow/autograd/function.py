@@ -22,7 +22,8 @@ class FunctionContext:
     """Carries tensors and attributes from `Function.forward` to `Function.backward`; attributes may be set freely.
 
     Attributes:
-        needs_input_grad: for each positional argument of `forward` other than ``ctx``, whether it requires a gradient.
+        needs_input_grad: for each argument but ``ctx`` that `apply` passes to `forward` by position, whether it
+            requires a gradient.
 
     Example:
         >>> flow.autograd.FunctionContext().needs_input_grad
@@ -40,7 +41,7 @@ class FunctionContext:
         self._node: FunctionNode | None = None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep inputs or outputs for backward, which finds them in `saved_tensors`.
+        """Keep tensors, such as inputs or outputs, for backward, which finds the last call's in `saved_tensors`.
 
         Raises:
             TypeError: if one is neither a tensor nor None.
@@ -65,7 +66,8 @@ class FunctionContext:
         """The tensors that `save_for_backward` kept, and None in place of those that were None.
 
         Raises:
-            RuntimeError: if a tensor was changed in place since, or a backward pass has freed the tensors.
+            RuntimeError: if a tensor was changed in place after `forward`, or a backward pass has freed the tensors.
+            TypeError, RuntimeError: if the result of an `unpack_hook` does not fit.
         """
         node = self._node
         if node is None:
@@ -128,9 +130,9 @@ class FunctionNode(Node):
         ]
 
     def _check(self, position: int, result: Any) -> None:
-        """Raise if a wanted gradient is no tensor, or cannot be the gradient of the argument at this position.
+        """Raise unless `result` is None, or can be the gradient of the argument at this position, or is not wanted.
 
-        A gradient of a shape to which the argument broadcasts is accepted and summed, as in PyTorch.
+        A gradient of a shape to which the argument broadcasts is accepted, as in PyTorch; `backward` sums it.
         """
         if result is None or not self.context.needs_input_grad[position]:
             return
@@ -150,7 +152,7 @@ class FunctionNode(Node):
 
     @property
     def input_metas(self) -> tuple[Any, ...]:
-        """The metas of the arguments that are tensors, None for the others."""
+        """The meta of each positional argument that is a tensor, None for the others."""
         metas: tuple[Any, ...] = self.context.__dict__["_input_metas"]
         return metas
 
@@ -162,10 +164,11 @@ class FunctionNode(Node):
 class Function:
     """Base of ops with a gradient of their own: define `forward` and `backward` as static methods, and call `apply`.
 
-    `forward` runs without recording.  `backward` gets one gradient per output, None for an output that is no tensor,
-    and returns one per positional argument, None where there is none; it is recorded if the pass is run with
-    ``create_graph=True``.
-    A class that defines `setup_context` has a `forward` without ``ctx``.
+    `forward` returns one output or a tuple, and runs without recording.  `backward` gets one gradient per output, None
+    for an output that is no tensor, and returns one per positional argument, None where there is none; it is recorded
+    if the pass is run with ``create_graph=True``.
+    A class that defines `setup_context` has a `forward` without ``ctx``; arguments given by name or by default, but not
+    keyword-only ones, then count as positional.
 
     Example:
         >>> class Double(flow.autograd.Function):
@@ -189,8 +192,7 @@ class Function:
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Called after a ``forward(...)`` without ``ctx``, to save the values on `ctx` that `backward` needs.
 
-        `inputs` are the arguments of forward, also if given by name or by default, without keyword-only ones, and
-        `output` is its result.
+        `inputs` are the positional arguments of `forward`, and `output` is its result.
         """
         raise NotImplementedError("define setup_context(ctx, inputs, output) as a static method")
 
@@ -203,6 +205,10 @@ class Function:
         """Run `forward`, and `setup_context` if the class defines it.
 
         If autograd records and a positional argument requires a gradient, make a node that calls `backward`.
+
+        Raises:
+            RuntimeError: if the op is recorded and `mark_dirty` was called for a leaf that requires a gradient, or its
+                view; or as `check_history`.
         """
         separate = cls.setup_context is not Function.setup_context
         if separate:
@@ -293,8 +299,8 @@ class _Once(Node):
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a `Function.backward` that cannot itself be differentiated.
 
-    The results of `backward` have no history, except that differentiating them by the arguments of `backward` raises
-    RuntimeError.  The decorator itself raises no errors.
+    The results of `backward` have no history.  If a gradient given to `backward` has one, differentiating the results
+    by it raises RuntimeError.  The decorator itself raises no errors.
 
     Example:
         >>> class Exp(flow.autograd.Function):

@@ -1,6 +1,7 @@
 """Derivatives of functions rather than of results: Jacobians, Hessians and their products with vectors.
 
-The functions take tensors and return tensors, detached from the graph of the caller unless ``create_graph=True``.
+The results of `vjp`, `jvp`, `jacobian`, `hessian`, `vhp` and `hvp` are detached from the graph unless
+``create_graph=True``.
 """
 
 from __future__ import annotations
@@ -36,10 +37,7 @@ def as_tensors(name: str, given: Any) -> tuple[Tensors, bool]:
 
 
 def _differentiable(inputs: Tensors, create_graph: bool) -> Tensors:
-    """Stand-ins for the inputs, which require gradients: with `create_graph`, views where an input does, else detached.
-
-    The inputs' own `grad`s are left alone.
-    """
+    """Return for each input a tensor that requires a gradient: a view, if `create_graph` and it does, else detached."""
     if create_graph:
         return tuple(
             [
@@ -92,13 +90,13 @@ def _shown(results: Tensors, single: bool, create_graph: bool) -> Any:
 def vjp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """``func(*inputs)``, and `v` times its Jacobian, conjugated for complex inputs.
+    """``func(*inputs)``, and `v` times its conjugated Jacobian, or the real part of that for real inputs.
 
     Args:
         func: from tensors to a tensor or a tuple.
         inputs: a tensor or a tuple.
         v: of the shapes of the results; can be left out for a single element.
-        create_graph: whether both can be differentiated in turn.
+        create_graph: whether both returned values can be differentiated in turn.
         strict: raise if a result requires no gradient, or an input has no result that depends on it; else zeros.
 
     Raises:
@@ -120,7 +118,7 @@ def vjp(
 def jvp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """``func(*inputs)``, and its Jacobian times `v`, by differentiating the backward pass, which is linear.
+    """``func(*inputs)``, and its Jacobian times `v`, by differentiating the backward pass.
 
     The arguments are those of `vjp`, but that `v` has the shapes of the inputs; each op must be twice differentiable.
 
@@ -139,7 +137,7 @@ def jvp(
 def pushed_forward(
     func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool, strict: bool
 ) -> tuple[Tensors, Tensors, bool, Tensors]:
-    """Compute `jvp` of inputs of any shapes, with all that `func.jvp` needs.
+    """Compute `jvp` of inputs of any shapes, with all that `vmflow.func.jvp` needs.
 
     Returns:
         The results of `func`; the products; whether `func` returned a single tensor; and the tensors made here that the
@@ -171,14 +169,14 @@ def jacobian(
     vectorize: bool = False,
     strategy: str = "reverse-mode",
 ) -> Any:
-    """The derivative of each element of the results by each element of the inputs, conjugated for complex inputs.
+    """The derivatives of the results' elements by the inputs' elements: conjugated, and the real part for real inputs.
 
     Args:
         func: from tensors to a tensor or a tuple.
         inputs: a tensor or a tuple.
         create_graph: whether the Jacobian can be differentiated in turn.
         strict: raise where a result does not depend on an input, instead of giving zeros.
-        vectorize: accepted; rows are always computed one after the other.
+        vectorize: ignored.
         strategy: "reverse-mode".
 
     Returns:
@@ -268,6 +266,8 @@ def vhp(
 ) -> tuple[Any, Any]:
     """``func(*inputs)``, a single element, and `v` times its Hessian.
 
+    The arguments are those of `vjp`, but that `v` has the inputs' shapes.
+
     Raises:
         TypeError: as `vjp`.
         RuntimeError: as `vjp`, or if the result is not a single element.
@@ -288,7 +288,7 @@ def vhp(
 def hvp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """``func(*inputs)``, a single element, and its Hessian, which is symmetric, times `v`.
+    """``func(*inputs)``, a single element, and its Hessian, which is symmetric, times `v`; see `vhp`.
 
     Raises:
         TypeError, RuntimeError: as `vhp`.

@@ -47,7 +47,7 @@ def is_inference_mode_enabled() -> bool:
 
 
 class set_grad_enabled:
-    """Set whether ops are recorded: from the call on, in a ``with`` block, or as a decorator.
+    """Set whether ops are recorded: from the call on, in a ``with`` block, or in a decorated function.
 
     Args:
         mode: True to record.
@@ -65,7 +65,7 @@ class set_grad_enabled:
         if mode is not True and mode is not False:
             raise TypeError(f"set_grad_enabled: the mode must be True or False, not {mode!r}")
         self.mode = mode
-        # The mode before the call, until a block is entered, which restores it at its end.
+        # The mode before the call; None once a block, which restores it at its end, or a decorator has taken it.
         self._before_call: bool | None = _set(mode)
         self._before: list[bool] = []
 
@@ -91,7 +91,7 @@ class set_grad_enabled:
 
 
 class _GradMode:
-    """Base of `no_grad` and `enable_grad`, which do nothing until they are entered."""
+    """Base of `no_grad` and `enable_grad`, which set the mode in a block or a decorated function only."""
 
     mode: bool
 
@@ -160,7 +160,7 @@ class inference_mode:
     Tensors made within are ordinary ones, which may be used under autograd later.
 
     Args:
-        mode: False to leave inference mode, and record again.  ``@inference_mode`` needs no parentheses.
+        mode: False to leave inference mode, and record, even in `no_grad`.  ``@inference_mode`` needs no parentheses.
 
     Raises:
         TypeError: if it decorates something that cannot be called.
@@ -193,8 +193,7 @@ class inference_mode:
 class set_multithreading_enabled:
     """PyTorch's switch for backward passes on several threads: a call, a context manager or a decorator.
 
-    It changes nothing and raises no errors: a backward pass issues its ops on the calling thread; these may run side by
-    side in any case.
+    It changes nothing and raises no errors.
 
     Args:
         mode: ignored.

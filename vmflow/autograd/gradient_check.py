@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class GradcheckError(RuntimeError):
-    """Raised by `gradcheck`: a gradient does not agree with the function's differences, or two backward passes differ.
+    """Raised by gradient checks: a gradient does not agree with the function's differences, or two passes differ.
 
     Example:
         >>> issubclass(flow.autograd.GradcheckError, RuntimeError)
@@ -50,19 +50,21 @@ def gradcheck(
 ) -> bool:
     """Whether the gradients of a function agree with central differences of its values.
 
-    Each element of each input that requires a gradient is moved by `eps` both ways.  Waits for the values.
+    Without `fast_mode`, each element of each input that requires a gradient is moved by `eps` both ways.  Waits for the
+    values.
 
     Args:
         func: from the inputs to a tensor or a tuple of tensors, of which the floating-point ones are checked.
-        inputs: a tensor, or a tuple of tensors and anything else; warns if one to move is not float64.
+        inputs: a tensor, or a tuple of tensors and anything else; warns if one that requires a gradient is not float64.
         eps: how far to move an element.
         atol, rtol: the difference allowed for an element, ``atol + rtol * |numerical|``.
         raise_exception: whether to raise, or to return False.
         nondet_tol: by how much two backward passes may differ.
         check_undefined_grad, check_grad_dtypes, check_batched_grad: PyTorch's; ignored.
-        check_backward_ad: must be True: there is nothing else to check.
-        check_forward_ad, check_batched_forward_grad: must be False, since there is no forward-mode differentiation.
-        fast_mode: compare one random combination of the elements of each Jacobian, not each element.
+        check_backward_ad: must be True.
+        check_forward_ad, check_batched_forward_grad: must be False.
+        fast_mode: move each input along one random direction, and compare one random combination of each Jacobian's
+            elements.
         masked: PyTorch's, for sparse inputs; ignored.
 
     Raises:
@@ -246,7 +248,7 @@ def _differences(
 
 
 def _as_tuple(name: str, inputs: Any) -> tuple[Any, ...]:
-    """Return the inputs that the function `name` was given, a tensor or a sequence of any objects, as a tuple."""
+    """Return the inputs that the function `name` was given, a tensor or an iterable of any objects, as a tuple."""
     if isinstance(inputs, Tensor):
         return (inputs,)
     if isinstance(inputs, str) or not hasattr(inputs, "__iter__"):
@@ -276,15 +278,16 @@ def gradgradcheck(
     """As `gradcheck`, of the gradients of `func`, by its inputs and by the weights of its results.
 
     Args:
-        grad_outputs: the weights of the results that require a gradient; by default normally distributed numbers,
-            always the same.
+        grad_outputs: a weight of the shape of each result that requires a gradient; by default normally distributed
+            numbers, always the same.
         gen_non_contig_grad_outputs: let the default weights lie strided in memory.
-        check_rev_over_rev: must be True: there is nothing else to check.
-        check_fwd_over_rev: must be False, since there is no forward-mode differentiation.
+        check_rev_over_rev: must be True.
+        check_fwd_over_rev: must be False.
 
     Raises:
         GradcheckError: with `raise_exception`, if the second derivatives do not agree with the differences.
         TypeError: as `gradcheck`.
+        RuntimeError: if `grad_outputs` do not fit.
         ValueError: if no input requires a gradient; for forward-mode differentiation.
 
     Example:

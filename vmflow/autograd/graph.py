@@ -63,7 +63,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 def edge_at(given: GradientEdge) -> AutogradMeta:
-    """The engine's own edge for a `GradientEdge`; raises no errors.
+    """The engine's edge for a `GradientEdge`: a leaf's own, else a new one; raises no errors.
 
     Example:
         >>> x = flow.tensor(3.0, requires_grad=True)
@@ -83,11 +83,11 @@ class saved_tensors_hooks:
     Args:
         pack_hook: given a tensor, which it must not change in place, returns anything.  It runs under `no_grad`.  If
             it returns the tensor itself, a later change of the tensor in place is an error, as without hooks.
-        unpack_hook: given the result of `pack_hook`, returns a tensor of the same shape and values.
+        unpack_hook: given the result of `pack_hook`, returns a tensor of the packed tensor's shape and values.
 
     Raises:
         TypeError: if a hook cannot be called.
-        RuntimeError: within `disable_saved_tensors_hooks`.
+        RuntimeError: on entering the block within `disable_saved_tensors_hooks`.
 
     Example:
         >>> def pack(tensor):
@@ -131,7 +131,7 @@ class save_on_cpu(saved_tensors_hooks):
         device_type: PyTorch's; ignored.
 
     Raises:
-        RuntimeError: within `disable_saved_tensors_hooks`.
+        RuntimeError: on entering the block within `disable_saved_tensors_hooks`.
 
     Example:
         >>> x = flow.tensor(3.0, requires_grad=True)
@@ -146,7 +146,7 @@ class save_on_cpu(saved_tensors_hooks):
         def pack(tensor: Tensor) -> Tensor | tuple[Any, Tensor]:
             copied = tensor.cpu()
             if copied is tensor:
-                # Nothing was copied, so a later change in place has to be noticed, as it is for the tensor itself.
+                # Not a copy: the tensor itself is returned, so that a later change in place is noticed.
                 return tensor
             return tensor.device, copied.pin_memory() if pin_memory else copied
 
@@ -257,7 +257,7 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[[Any], None
     def hook_of(position: int) -> Callable[[Tensor], None]:
         def hook(gradient: Tensor) -> None:
             passing = at_end()
-            assert passing is not None  # hooks are called in backward passes
+            assert passing is not None
             waiting = passing.get(owner)
             if mode == "any":
                 if waiting is None:

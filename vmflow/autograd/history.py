@@ -62,7 +62,7 @@ def record(
     results: tuple[Tensor, ...],
     in_place: bool = False,
 ) -> None:
-    """Give the differentiable ones of `results` a node with the op and its inputs."""
+    """Give the differentiable ones of `results` a node; first `check_history`, unless `in_place`."""
     if not in_place:
         check_history(op.name, inputs)
     packing = packing_here() if PACKING_BLOCKS else None

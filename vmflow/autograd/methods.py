@@ -50,7 +50,7 @@ def backward(
             single element.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the pass itself is recorded.
-        inputs: accumulate into these alone; see `vmflow.autograd.backward`.
+        inputs: accumulate into these, and no other leaves; see `vmflow.autograd.backward`.
 
     Raises:
         TypeError, RuntimeError: as `vmflow.autograd.backward`.

@@ -57,8 +57,8 @@ class AutogradMeta:
         node, index: which output of which node the tensor is; node is None for a leaf.
         grad: the accumulated gradient; None before the first.
         retains: whether a non-leaf keeps its gradient in `grad`.
-        hooks: called with the gradient before it is used, by handle; may replace it.
-        after: called without arguments after a leaf's gradient was accumulated, by handle.
+        hooks: functions, by `Handle.number`, called with the gradient before it is used; each may replace it.
+        after: functions, by `Handle.number`, called without arguments after a leaf's gradient was accumulated.
         history: of a non-leaf, the version of its storage's `history` that it covers; see `check_history`.
 
     Example:
@@ -125,8 +125,8 @@ class NodeHooks:
     """The users' hooks on a step of the backward pass.
 
     Attributes:
-        before: called with the gradients of the outputs, by handle; may replace them.
-        after: called with the gradients of the inputs and of the outputs, by handle; may replace those of the inputs.
+        before: by `Handle.number`; called with the gradients of the outputs; each may replace them.
+        after: by `Handle.number`; called with the gradients of inputs and outputs; each may replace those of inputs.
     """
 
     __slots__ = ("after", "before")
@@ -175,7 +175,7 @@ def check_replacement(name: str, returned: Any, gradient: Tensor | None) -> None
 
     Raises:
         TypeError: if `returned` is no tensor.
-        RuntimeError: if it is any other tensor, or there is no gradient to replace.
+        RuntimeError: if its shape, dtype or device differs, or there is no gradient to replace.
     """
     if not isinstance(returned, TensorFields):
         raise TypeError(f"{name}: a hook returned {type(returned).__name__} in place of a gradient, not a tensor")
@@ -221,7 +221,7 @@ class Node:
 
         Args:
             hook: given a tuple of the gradients of the outputs, None where there is none.  It returns None, or a tuple
-                of the same length to replace them, each by one of the same shape, dtype and device.
+                of the same length to replace them, each by None or one of the same shape, dtype and device.
 
         Returns:
             A handle whose `remove()` takes the hook away.
@@ -233,7 +233,8 @@ class Node:
 
         Args:
             hook: given the gradients of the inputs and those of the outputs, as tuples, None where there is none.  It
-                returns None, or a tuple to replace those of the inputs, each by one of its shape, dtype and device.
+                returns None, or a tuple to replace those of the inputs, each by None or one of its shape, dtype and
+                device.
 
         Returns:
             A handle whose `remove()` takes the hook away.
@@ -274,7 +275,7 @@ class Node:
 
 
 # A tensor kept for the backward pass: its blob, its lease, its place in the graph, and the version and history that its
-# storage had.  In compiled code, it is part of the object that keeps it, and no object of its own.
+# storage had.
 Saved: TypeAlias = "tuple[Blob | None, Lease | None, AutogradMeta | None, int, int]"
 
 NOTHING: Final[Saved] = (None, None, None, 0, 0)
@@ -347,7 +348,7 @@ def packing_here() -> Packing | None:
 
 
 class Packed:
-    """A saved tensor in the form that the user's `pack_hook` gave it.
+    """A saved tensor in the form that the user's `pack_hook` gives it; RuntimeError if the hook changes it in place.
 
     Attributes:
         value: the hook's result; None if that was the tensor itself.
@@ -378,7 +379,11 @@ class Packed:
         self.kept: Saved = kept if value is tensor else (None, None, kept[2], kept[3], kept[4])
 
     def unpacked(self, owner: Node, output: int | None) -> Tensor:
-        """Make the saved tensor again, by the user's `unpack_hook`; see the module's function `unpacked`."""
+        """Make the saved tensor again, by the user's `unpack_hook`; see the module's function `unpacked`.
+
+        Raises:
+            TypeError, RuntimeError: if the hook returns no tensor, or one of another shape.
+        """
         kept = self.kept
         given = unpacked(kept, owner, output) if kept[0] is not None else self.value
         found = self.unpack(given)
@@ -609,7 +614,7 @@ class OpNode(Node):
         """Raise if autograd could not record that `target` is changed in place by the op of this name.
 
         Raises:
-            RuntimeError: for a leaf that requires a gradient and its views, and for a view made while nothing recorded.
+            RuntimeError: for a leaf that requires a gradient, a view made under `no_grad`, and views of either.
         """
         base = target._base
         if (target.is_leaf and target.requires_grad) or (base is not None and base.is_leaf and base.requires_grad):

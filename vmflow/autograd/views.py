@@ -40,7 +40,7 @@ def base_for(source: Tensor) -> Tensor | None:
 
 
 def renewed(tensor: Tensor) -> bool:
-    """Update the history of a view from its base's; returns whether gradients flow into it."""
+    """Update the history of a view from its base's, if outdated; return whether gradients flow into the view."""
     autograd, base = tensor._autograd, tensor._base
     assert base is not None
     while base._base is not None:  # `transpose_` and the like have turned the base into a view
@@ -61,7 +61,7 @@ def renewed(tensor: Tensor) -> bool:
         between = pairs._autograd = _history(_AS_STRIDED, (base,), pairs, (_geometry(pairs), _geometry(base)))
         made = _history(_VIEW_AS_COMPLEX, (pairs,), tensor)
     # The new nodes get numbers right behind the base's, not the next ones: otherwise a checkpoint that is the first to
-    # use the view would take its nodes for the checkpoint's own.
+    # use the view would take these nodes for its own.
     if between is not None and between.node is not None:
         between.node.sequence = whole.node.sequence + 1
     assert made.node is not None
@@ -73,8 +73,7 @@ def renewed(tensor: Tensor) -> bool:
 def unchanged(tensor: Tensor) -> Tensor:
     """An alias of a tensor before its change in place, to be recorded as the change's operand.
 
-    Hooks of a view get the gradients from other uses of it, not from the change, which counts as a change of the base,
-    as in PyTorch.
+    Hooks of a view get the gradients from other uses of it, not from the change, which counts as a change of the base.
     """
     alias, autograd, base = new_alias(tensor), tensor._autograd, tensor._base
     if autograd is not None and base is not None and _watched(autograd, base._autograd):

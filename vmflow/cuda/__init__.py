@@ -1,7 +1,8 @@
 """``vmflow.cuda``: CUDA devices under PyTorch's names.
 
-Tensors go to ``device="cuda"``.  A GPU needs CuPy (``pip install 'vmflow[cuda]'``); without a GPU,
-``VMFLOW_CUDA=emulated`` runs the same programs on devices that are emulated on the CPU, for tests.  Experimental.
+Tensors go to ``device="cuda"``.  A GPU needs CuPy (``pip install 'vmflow[cuda]'``).  For tests,
+``VMFLOW_CUDA=emulated`` runs the same programs on devices that are emulated on the CPU, which needs NVRTC
+(``vmflow[cuda-check]``).  Support of CUDA is experimental.
 """
 
 from __future__ import annotations

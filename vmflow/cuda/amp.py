@@ -17,7 +17,7 @@ from .properties import is_available
 
 
 def autocast(enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True) -> _autocast:
-    """The same as ``vmflow.autocast("cuda", ...)``, which casts no operands on the CPU."""
+    """The same as ``vmflow.autocast("cuda", ...)``."""
     return _autocast("cuda", dtype, enabled, cache_enabled)
 
 
@@ -28,7 +28,7 @@ def GradScaler(
     growth_interval: int = 2000,
     enabled: bool = True,
 ) -> _GradScaler:
-    """A loss scaler for CUDA devices; disabled, or if no device can be used, it scales nothing and skips no step."""
+    """The same as ``vmflow.amp.GradScaler("cuda", ...)``; disabled also if no CUDA device can be used."""
     on = enabled and is_available()
     return _GradScaler("cuda", init_scale, growth_factor, backoff_factor, growth_interval, on)
 

@@ -25,7 +25,7 @@ from . import libcuda
 OLDEST_CUPY: Final = (14, 0, 1)
 NEXT_CUPY: Final = (15,)
 
-# The packages that contain a module named cupy, and the CUDA that each is built for: None for the package of sources.
+# The packages of cupy for NVIDIA GPUs, and the CUDA that each is built for: None for the package of sources.
 CUPY_PACKAGES: Final[dict[str, int | None]] = {
     "cupy-cuda11x": 11,
     "cupy-cuda12x": 12,
@@ -46,7 +46,7 @@ def find_nvrtc() -> Path | None:
 
 
 def installed_cupy() -> dict[str, str]:
-    """The installed packages that contain cupy, with their versions."""
+    """Those of `CUPY_PACKAGES` that are installed, with their versions."""
     found: dict[str, str] = {}
     for package in CUPY_PACKAGES:
         try:
@@ -89,7 +89,7 @@ class Findings(NamedTuple):
 
 
 def find(probes: Probes | None = None) -> Findings:
-    """Find out anew whether CUDA devices can be used; `findings` remembers the answer.
+    """Find out anew whether CUDA devices can be used; see `findings` for the remembered answer.
 
     Args:
         probes: the functions that look at the machine; None for the real ones, others in tests.
@@ -125,7 +125,7 @@ def _find_emulated(setting: Setting, probes: Probes) -> Findings:
     return Findings(setting, ("emulated on the CPU",) * count)
 
 
-# Sentences about missing parts: the driver, its GPUs, a suitable cupy
+# Sentences about missing parts
 
 
 def _no_driver(error: OSError) -> str:
@@ -246,7 +246,7 @@ def findings() -> Findings:
     """The remembered result of `find` on this machine; the first call computes it.
 
     Raises:
-        ValueError: if VMFLOW_CUDA or, for emulated devices, VMFLOW_CUDA_DEVICES is malformed.
+        ValueError: as `find`.
     """
     with _lock:
         if not _remembered:
@@ -287,16 +287,16 @@ def device_count() -> int:
     """How many CUDA devices can be used.
 
     Raises:
-        ValueError: if VMFLOW_CUDA or, for emulated devices, VMFLOW_CUDA_DEVICES is malformed.
+        ValueError: as `find`.
     """
     return len(findings().devices)
 
 
 def why_not_device(index: int) -> str | None:
-    """A sentence that says why the CUDA device number `index` cannot be used; None if it can.
+    """A sentence that says why the CUDA device number `index`, at least 0, cannot be used; None if it can.
 
     Raises:
-        ValueError: if VMFLOW_CUDA or, for emulated devices, VMFLOW_CUDA_DEVICES is malformed.
+        ValueError: as `find`.
     """
     return _why_not_device(index, findings(), os.environ)
 
@@ -318,7 +318,7 @@ def _why_not_device(index: int, found: Findings, environment: Mapping[str, str])
 def describe(probes: Probes | None = None) -> dict[str, Any]:
     """The part of `vmflow.info` about CUDA; a missing driver or NVRTC is None, and so is "why_not" if CUDA can be used.
 
-    The driver is not asked if VMFLOW_CUDA turns CUDA off, and cupy is imported only if no other part is missing.
+    The driver is not asked if VMFLOW_CUDA turns CUDA off.
 
     Args:
         probes: the functions that look at the machine; None for the real ones, others in tests.

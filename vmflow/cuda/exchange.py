@@ -1,7 +1,7 @@
 """Memory of CUDA devices shared with other libraries, with the work of both libraries ordered on streams.
 
 A value need not be computed when its memory is lent.  So the borrower names a stream: its work on that stream runs
-after the work on the memory that the lender has issued.  The host waits until that is launched, not until it has ended.
+after the lender's earlier work on the memory.  The host waits until this work is launched, not until it has ended.
 
 numpy makes and reads the capsules of DLPack, for arrays with addresses on a device.  It never reads an element.
 """
@@ -33,7 +33,7 @@ from .streams import current_stream, event_of, policy_of
 # The number that stands for CUDA's (legacy) default stream in DLPack and among stream addresses.
 DEFAULT_STREAM: Final = 1
 
-# DLPack's stream number by which a borrower asks for no ordering, since it orders its work itself.
+# DLPack's stream number by which a borrower asks for no ordering.
 _UNORDERED: Final = -1
 
 
@@ -108,7 +108,7 @@ def address_of(tensor: Tensor) -> int:
 def _launched(tensor: Tensor) -> tuple[DeviceArray, CudaEvent]:
     """Launch all ops issued on a tensor's memory; return its device array and an event after these ops.
 
-    The event is recorded on the current stream.
+    The event is recorded on the current stream.  Raises the exception of an op that has failed.
     """
     machine = current_machine()
     stream = current_stream(tensor.device).on(machine)
@@ -146,14 +146,14 @@ def stream_address(device: Device) -> int:
 
 
 def borrowed(array: Array, dtype: Any, device: Device, lender: int | None) -> Tensor:
-    """Make a tensor on device memory of another library, to be used on the current stream.
+    """Make a tensor on device memory of another library.
 
     Args:
         array: a numpy array that describes the memory and keeps it alive, like the result of `lend`.
         dtype: of the elements.
         device: the CUDA device that has the memory.
-        lender: the address of the lender's stream whose work computes the value; None if the current stream is ordered
-            after that work already.
+        lender: the address of the lender's stream, whose work computes the value and for which the current stream
+            waits; None if the current stream is ordered after that work already.
 
     Raises:
         BufferError: if the array is read-only, or has strides that a tensor cannot have; see `memory_layout`.

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 LIBRARY: Final = "libcuda.so.1"
 
-# Error numbers of the CUDA driver API, which are the same in every version.
+# Error numbers of the CUDA driver API.
 NOT_INITIALIZED: Final = 3
 NO_DEVICE: Final = 100
 
@@ -31,7 +31,7 @@ class DriverError(RuntimeError):
 
 
 class Driver(NamedTuple):
-    """The NVIDIA driver's version and GPUs, as the driver tells them.
+    """The NVIDIA driver's version and GPUs.
 
     Attributes:
         cuda: major and minor number of the newest CUDA that the driver can run.

@@ -15,7 +15,7 @@ def memory_stats(device: Device | str | int | None = None) -> dict[str, int]:
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
-        ValueError: if `device` is no CUDA device.
+        TypeError, ValueError: if `device` is no CUDA device.
 
     Example:
         >>> not flow.cuda.is_available() or flow.cuda.memory_stats()["num_ooms"] >= 0
@@ -29,7 +29,7 @@ def memory_allocated(device: Device | str | int | None = None) -> int:
 
     Raises:
         DeviceUnavailable: if CUDA is available, but not this device.
-        ValueError: if `device` is no CUDA device.
+        TypeError, ValueError: if `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.memory_allocated() <= flow.cuda.max_memory_allocated()
@@ -44,7 +44,7 @@ def max_memory_allocated(device: Device | str | int | None = None) -> int:
 
     Raises:
         DeviceUnavailable: if CUDA is available, but not this device.
-        ValueError: if `device` is no CUDA device.
+        TypeError, ValueError: if `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.max_memory_allocated() >= flow.cuda.memory_allocated()
@@ -59,7 +59,7 @@ def memory_reserved(device: Device | str | int | None = None) -> int:
 
     Raises:
         DeviceUnavailable: if CUDA is available, but not this device.
-        ValueError: if `device` is no CUDA device.
+        TypeError, ValueError: if `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.memory_reserved() >= flow.cuda.memory_allocated()
@@ -74,7 +74,7 @@ def max_memory_reserved(device: Device | str | int | None = None) -> int:
 
     Raises:
         DeviceUnavailable: if CUDA is available, but not this device.
-        ValueError: if `device` is no CUDA device.
+        TypeError, ValueError: if `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.max_memory_reserved() >= flow.cuda.memory_reserved()
@@ -89,7 +89,7 @@ def reset_peak_memory_stats(device: Device | str | int | None = None) -> None:
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
-        ValueError: if `device` is no CUDA device.
+        TypeError, ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -103,7 +103,7 @@ def mem_get_info(device: Device | str | int | None = None) -> tuple[int, int]:
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
-        ValueError: if `device` is no CUDA device.
+        TypeError, ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -118,7 +118,7 @@ def set_per_process_memory_fraction(fraction: float, device: Device | str | int 
     """Limit the bytes that vmflow reserves on a device to `fraction` of the device's memory.
 
     Raises:
-        ValueError: if `fraction` is not from 0 to 1, or `device` is no CUDA device.
+        TypeError, ValueError: if `fraction` is no number from 0 to 1, or `device` is no CUDA device.
         DeviceUnavailable: if the device cannot be used.
 
     Example:
