@@ -84,7 +84,7 @@ class _Codegen:
     def mode(self) -> str:
         """When C kernels are used; at first by the environment variable VMFLOW_JIT: "off" for 0, "wait" for 1.
 
-        "off": never; "background" (the default): as soon as a thread has compiled them, with the exceptions above;
+        "off": never; "background" (the default): as soon as a thread has compiled them, but see the class;
         "wait": likewise, but an op waits until its kernel is compiled, also on an event loop.
 
         Raises:
@@ -112,7 +112,7 @@ class _Codegen:
 
         Args:
             timeout: in seconds; None to wait as long as it takes.
-            say: called before the wait with a sentence about the queued C kernels, if any; for instance `print`.
+            say: called before the wait with a sentence about the queued C kernels, if any.
 
         Returns:
             Whether no kernel is left to compile.

@@ -25,7 +25,7 @@ def changed() -> None:
 
 
 class Registry(dict[Key, Value]):
-    """A dict that calls `changed` at each change: for a module's parameters, buffers, submodules and hooks of calls.
+    """A dict that calls `changed` at each change: for the parameters, buffers, submodules and call hooks of modules.
 
     Libraries for PyTorch change such dicts directly, and not only through methods of `Module`.
     """

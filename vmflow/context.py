@@ -27,11 +27,11 @@ class Mode:
         device: of new tensors by default, None for the CPU.
         dtype: of new floating-point tensors by default, None for float32.
         generator: of random numbers, None for the process-wide default.
-        scope: of the instructions issued in this mode, None without any.
+        scope: the scope of instructions issued in this mode, None without any.
         module: the path of modules whose forward issues in this mode, None outside of modules.
         anomaly: whether results are checked for nan and inf.
         autocast: casts the operands of ops, None for no casts.
-        streams: by CUDA device, the kind of its stream that ops run on, where that is not the compute stream.
+        streams: by CUDA device, the kind of its stream that ops run on; the compute stream for others.
 
     Example:
         >>> from vmflow.context import Mode

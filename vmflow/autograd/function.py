@@ -132,7 +132,7 @@ class FunctionNode(Node):
     def _check(self, position: int, result: Any) -> None:
         """Raise unless `result` is None, or can be the gradient of the argument at this position, or is not wanted.
 
-        A gradient of a shape to which the argument broadcasts is accepted, as in PyTorch; `backward` sums it.
+        A gradient of a shape to which the argument broadcasts is accepted; `backward` sums it.
         """
         if result is None or not self.context.needs_input_grad[position]:
             return
@@ -192,7 +192,8 @@ class Function:
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Called after a ``forward(...)`` without ``ctx``, to save the values on `ctx` that `backward` needs.
 
-        `inputs` are the positional arguments of `forward`, and `output` is its result.
+        `inputs` are the arguments of `forward`, also those given by name or by default, but not keyword-only ones;
+        `output` is its result.
         """
         raise NotImplementedError("define setup_context(ctx, inputs, output) as a static method")
 

@@ -124,7 +124,7 @@ class no_grad(_GradMode):
     """Do not record: ``with no_grad():``, or ``@no_grad()`` or ``@no_grad`` on a function, coroutine or generator.
 
     Decorate a generator instead of writing ``with`` in it: a block that stays open across a ``yield`` lasts for the
-    consumer too.
+    consumer too.  A decorated class gets a warning.
 
     Raises:
         TypeError: if it decorates something that cannot be called.

@@ -60,12 +60,11 @@ def gradcheck(
         atol, rtol: the difference allowed for an element, ``atol + rtol * |numerical|``.
         raise_exception: whether to raise, or to return False.
         nondet_tol: by how much two backward passes may differ.
-        check_undefined_grad, check_grad_dtypes, check_batched_grad: PyTorch's; ignored.
+        check_undefined_grad, check_grad_dtypes, check_batched_grad, masked: PyTorch's; ignored.
         check_backward_ad: must be True.
         check_forward_ad, check_batched_forward_grad: must be False.
         fast_mode: move each input along one random direction, and compare one random combination of each Jacobian's
             elements.
-        masked: PyTorch's, for sparse inputs; ignored.
 
     Raises:
         GradcheckError: with `raise_exception`, if they do not agree, or two backward passes differ.
@@ -141,7 +140,8 @@ def _compare_along(
     rtol: float,
     nondet: float,
 ) -> None:
-    """As `_compare`, of ``u @ jacobian @ v`` for unit vectors in random directions, the same in each call."""
+    """Compare ``u @ jacobian @ v``, as `_compare` its elements, for unit vectors in random directions, the same in each
+    call."""
     random = np.random.default_rng(0)
     with enable_grad():
         outputs, _ = as_tensors("gradcheck", func(*given))

@@ -55,7 +55,7 @@ class AutogradMeta:
     Attributes:
         requires_grad: whether gradients flow into it.
         node, index: which output of which node the tensor is; node is None for a leaf.
-        grad: the accumulated gradient; None before the first.
+        grad: the accumulated gradient; None without one.
         retains: whether a non-leaf keeps its gradient in `grad`.
         hooks: functions, by `Handle.number`, called with the gradient before it is used; each may replace it.
         after: functions, by `Handle.number`, called without arguments after a leaf's gradient was accumulated.
@@ -397,7 +397,7 @@ class Packed:
             )
         tensor = new_tensor(blob, found._lease)
         fields: TensorFields = tensor
-        # The tensor takes the saved tensor's place in the graph, and counts as recorded by its own memory's history.
+        # The tensor takes the saved tensor's place in the graph, with the history number of its own memory.
         autograd = kept[2]
         history = blob.storage.history
         if output is not None:

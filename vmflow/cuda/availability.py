@@ -321,7 +321,7 @@ def describe(probes: Probes | None = None) -> dict[str, Any]:
     The driver is not asked if VMFLOW_CUDA turns CUDA off.
 
     Args:
-        probes: the functions that look at the machine; None for the real ones, others in tests.
+        probes: as for `find`.
     """
     asked = probes or Probes()
     off = False
