@@ -103,7 +103,7 @@ class _Pass:
     Attributes:
         latest: the node to run next, if known; it is not in `heap` or `gradients`, and no node in `heap` is later.
         arrived: the gradients of the outputs of `latest` so far, one item per output.
-        spare: a list of one item, None, for the next node of one output.
+        spare: None, or a list of one None, for the next node of one output.
         gradients: for each node in `heap`, the gradients of its outputs so far.
         heap: nodes to run, latest first: a producer is always older than its consumers, so that taking the latest one
             next is a topological order.

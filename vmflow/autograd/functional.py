@@ -37,7 +37,7 @@ def as_tensors(name: str, given: Any) -> tuple[Tensors, bool]:
 
 
 def _differentiable(inputs: Tensors, create_graph: bool) -> Tensors:
-    """Return for each input a tensor that requires a gradient: a view, if `create_graph` and it does, else detached."""
+    """Return inputs that require gradients: views of those that do, if `create_graph`, and detached ones for all others."""
     if create_graph:
         return tuple(
             [
