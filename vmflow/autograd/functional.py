@@ -37,7 +37,7 @@ def as_tensors(name: str, given: Any) -> tuple[Tensors, bool]:
 
 
 def _differentiable(inputs: Tensors, create_graph: bool) -> Tensors:
-    """Return inputs that require gradients: views of those that do, if `create_graph`, and detached ones for all others."""
+    """Return inputs that require gradients: detached ones, but with `create_graph` views of those that already do."""
     if create_graph:
         return tuple(
             [

@@ -63,8 +63,8 @@ def gradcheck(
         check_undefined_grad, check_grad_dtypes, check_batched_grad, masked: PyTorch's; ignored.
         check_backward_ad: must be True.
         check_forward_ad, check_batched_forward_grad: must be False.
-        fast_mode: move each input along one random direction, and compare one random combination of each Jacobian's
-            elements.
+        fast_mode: move each of these inputs along one random direction, and compare one random combination of each
+            Jacobian's elements.
 
     Raises:
         GradcheckError: with `raise_exception`, if they do not agree, or two backward passes differ.
@@ -140,8 +140,8 @@ def _compare_along(
     rtol: float,
     nondet: float,
 ) -> None:
-    """Compare ``u @ jacobian @ v``, as `_compare` its elements, for unit vectors in random directions, the same in each
-    call."""
+    """Compare ``u @ jacobian @ v`` by autograd and by differences, for unit vectors in random directions, the same in
+    each call."""
     random = np.random.default_rng(0)
     with enable_grad():
         outputs, _ = as_tensors("gradcheck", func(*given))
@@ -275,7 +275,7 @@ def gradgradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """As `gradcheck`, of the gradients of `func`, by its inputs and by the weights of its results.
+    """As `gradcheck`, of the gradients of `func`, by those inputs and weights of results that require a gradient.
 
     Args:
         grad_outputs: a weight of the shape of each result that requires a gradient; by default normally distributed

@@ -26,7 +26,7 @@ class GradientEdge(NamedTuple):
     Attributes:
         node: the node of the op that made the tensor; for a leaf, the place where its gradient is accumulated.
         output_nr: the number of the node's output.
-        ownership_token: ignored; a node stays as long as the edge does.
+        ownership_token: ignored.
 
     Example:
         >>> x = flow.ones(2, requires_grad=True)

@@ -1,7 +1,7 @@
 """Memory of CUDA devices shared with other libraries, with the work of both libraries ordered on streams.
 
 A value need not be computed when its memory is lent.  So the borrower names a stream: its work on that stream runs
-after the lender's earlier work on the memory.  The host waits until this work is launched, not until it has ended.
+after the lender's earlier work on the memory.  The host waits until the lender's work is launched, not until it ends.
 
 numpy makes and reads the capsules of DLPack, for arrays with addresses on a device.  It never reads an element.
 """
