@@ -1,7 +1,4 @@
-"""`Mode`: the settings under which an op is issued, kept in one context variable and read once per op.
-
-A context variable keeps the modes of threads and tasks apart.
-"""
+"""`Mode`: the settings under which an op is issued, kept in one context variable and read once per op."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def backward(
         TypeError: for arguments, or results of hooks, that are no tensors.
         RuntimeError: if a tensor does not require a gradient, or a gradient is missing or does not fit; if `inputs` is
             empty, or an input does not require a gradient or is the edge of an op's result; if saved tensors were
-            freed by an earlier pass, or changed in place.
+            freed by an earlier pass, or changed in place; for a `GradientEdge` while an `nn.Graph` is built.
 
     Example:
         >>> x = flow.tensor([1.0, 2.0], requires_grad=True)
@@ -292,7 +292,7 @@ def _edges(name: str, targets: tuple[Root, ...]) -> list[AutogradMeta]:
 
 
 def _final(outputs: tuple[Root, ...]) -> tuple[Root, ...]:
-    """Return the outputs to differentiate; an `nn.Graph` that is being built may replace them, but takes no edges."""
+    """Return the outputs to differentiate; an interpreter that records ops may replace them, and takes no edges."""
     recorder: Recorder | None = MODE.get().interpreter
     if recorder is None:
         return outputs

@@ -113,7 +113,7 @@ class _Pass:
         own: outputs of nodes; only this pass holds their gradients: sums, and slices that were put together.
         captured: the gradients to return, by place.
         accumulate, since, keep_before: see `run_backward`.
-        recorder: the recorder of the `nn.Graph` being built, which is told the node that runs; else None.
+        recorder: the interpreter that records ops, which is told the node that runs; else None.
     """
 
     def __init__(
