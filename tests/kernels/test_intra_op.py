@@ -51,6 +51,14 @@ def test_every_piece_is_computed_once() -> None:
         assert sorted(done) == list(range(count))
 
 
+def test_a_read_only_operand_may_be_the_memory_of_the_result() -> None:
+    out = np.ones(4 * intra_op.LEAST, np.float32)
+    operand = out.view()
+    operand.flags.writeable = False
+    assert intra_op.over_elements(np.add, (operand, np.float32(1)), out, out.size)
+    assert (out == 2).all()
+
+
 def test_a_helper_that_looks_twice_computes_nothing_twice() -> None:
     job = intra_op._Job(lambda number: done.append(number), [(0,), (1,), (2,)])
     done: list[int] = []

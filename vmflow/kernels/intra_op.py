@@ -319,5 +319,5 @@ def _clear_of(out: Array, array: Array) -> bool:
     """
     if not np.may_share_memory(out, array):
         return True
-    same = out.__array_interface__["data"] == array.__array_interface__["data"]
+    same = out.__array_interface__["data"][0] == array.__array_interface__["data"][0]
     return bool(same and out.shape == array.shape and out.strides == array.strides)
