@@ -1,4 +1,4 @@
-"""`GENERATION`: a number that changes when cached kernels should be chosen again."""
+"""`GENERATION`: holds a number that changes when cached kernels should be chosen again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Generation:
     """Holds a number that changes when `choose` may return another kernel for a problem than before.
 
     The number changes, for example, when a compiled library has been loaded, when C kernels are switched on or off, and
-    when the number of threads changes.  Kernels chosen before remain valid, as do the arguments that were prepared for
-    them; they may be slower, or use C or threads that are no longer wanted.
+    when the number of threads changes.  Kernels chosen before still compute the right results, but may be slower, or
+    use C or threads that are no longer wanted.
 
     Attributes:
         number: the present generation; a cached kernel is out of date if it was chosen under another number.

@@ -15,7 +15,8 @@ from .numpy.random import Numbers, exponentials, permuted
 class HostNumbers:
     """Random numbers on the host, computed on request from consecutive blocks of a counter-based generator.
 
-    Each call begins behind the last block of the call before, and uses a block for two numbers, or a last single one.
+    Each call begins at the first block that no earlier call has used, and takes one block for every two numbers, and
+    one for the last number of an odd count.
 
     Args:
         seed, offset: the generator's seed, and the first block; see `vmflow.random.Generator.take`.
@@ -34,7 +35,7 @@ class HostNumbers:
         return exponentials(self.uniform(count))
 
     def integers(self, below: int, count: int) -> Array:
-        """Return `count` random integers, int64, evenly distributed over 0 to `below` - 1."""
+        """Return `count` random integers, int64, evenly distributed over 0 to `below` - 1; `below` is positive."""
         return self._drawn("integers", count, count, below, 0)
 
     def permutation(self, count: int) -> Array:

@@ -6,8 +6,8 @@ that a helper has begun: next to other threads, an idle helper may have to wait 
 
 The result is the same to the bit for any number of pieces.
 
-There is one pool of these helpers for the process.  While it works for one caller, all other callers, and kernels that
-are called within a piece, compute in one thread: no caller waits for another, and so nothing can deadlock.
+There is one pool of these helpers for the process.  While it works for one kernel, all other kernels, also those called
+within a piece, compute on the thread that calls them: no caller waits for another, and so nothing can deadlock.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .generation import GENERATION
 
 Array: TypeAlias = Any
 
-# The least work in a piece of a kernel that threads share.  Work is counted in additions of two floats from arrays;
-# this many take 100 microseconds.  Measured on two cores: handing a piece to a helper takes 13 to 25 microseconds, and
-# hearing that it is done takes 13.  In two pieces 0.25M additions take 1.6 times as long as in one, 0.5M 1.1 times, 1M
-# 0.9 times and 4M 0.65 times as long.
+# About the least work in a piece of a kernel that threads share.  Work is counted in additions of two floats from
+# arrays; this many take 100 microseconds.  Measured on two cores: handing a piece to a helper takes 13 to 25
+# microseconds, and hearing that it is done takes 13.  In two pieces 0.25M additions take 1.6 times as long as in one,
+# 0.5M 1.1 times, 1M 0.9 times and 4M 0.65 times as long.
 LEAST: Final = 1 << 19
 
 # Pieces of flat arrays begin at multiples of this many elements, so that numpy computes each element in a vector, or in
@@ -45,16 +45,16 @@ _CALLER: Final = object()
 class _Job:
     """A call of a kernel whose pieces the calling thread and helper threads compute.
 
-    A thread claims a piece, and records its end, in one atomic step each: wherever Ctrl-C comes between, no thread
-    waits for a piece that no thread computes.
+    A thread claims a piece in one atomic step.  So, wherever Ctrl-C interrupts the calling thread, that thread waits
+    only for pieces that a helper has claimed.
 
     Attributes:
         function: called with the arguments of each piece.
         pieces: the arguments of each piece; see `run`.
-        owners: by the number of a piece, the thread that computes it: `_CALLER`, or an object that a helper has made.
-        ended: the numbers of the pieces that helpers have computed.
+        owners: by the number of a piece, the thread that has claimed it: `_CALLER`, or an object made by a helper.
+        ended: the numbers of the pieces that helpers have ended, whether or not they failed.
         errors: by the number of a piece, the exception that its computation has raised.
-        bell: receives one item from a helper for each piece that it has computed.
+        bell: receives an item whenever a helper has ended a piece.
     """
 
     __slots__ = ("bell", "ended", "errors", "function", "owners", "pieces")
@@ -116,8 +116,8 @@ class _Pool:
 
     Attributes:
         threads: the most threads of a kernel, including the calling one; 0 until the number is first needed.
-        owner: the ident of the thread whose kernel the helpers work for; None while they are idle.
-        helpers: the number of helper threads.
+        owner: the ident of the thread whose kernel the helpers may work for; None if there is none.
+        helpers: the number of helper threads that have been started.
         inbox: the queue of jobs from which all helpers take.
     """
 
@@ -126,7 +126,7 @@ class _Pool:
         self.renew()
 
     def renew(self) -> None:
-        """Forget the owner and the helper threads; called at first and in a forked child, where no helpers exist."""
+        """Forget the owner and the helper threads; also called in a forked child, where no helpers exist."""
         self.owner: int | None = None
         self.helpers = 0
         self.inbox: SimpleQueue[_Job] = SimpleQueue()
@@ -134,7 +134,7 @@ class _Pool:
     def call(self, job: _Job) -> None:
         """Send a job to as many helpers as are useful, and start missing ones.
 
-        With the calling thread there are at most `get_num_threads()` threads, and at most one for each piece.
+        With the calling thread, at most `get_num_threads()` threads compute the job, and at most one for each piece.
         """
         wanted = min(len(job.pieces), get_num_threads()) - 1
         while self.helpers < wanted and self._start_one():
@@ -152,10 +152,10 @@ class _Pool:
 
 
 def _serve(inbox: SimpleQueue[_Job]) -> None:
-    # Kernels compute nan and infinity without numpy's warnings, on every thread that runs them.
+    # In a helper thread, kernels compute nan and infinity without numpy's warnings.
     np.seterr(all="ignore")
     while True:
-        # The job is not kept in a variable, which would keep its arrays alive until the next job comes.
+        # No variable holds the job: it would keep the job's arrays alive until the next job comes.
         inbox.get().help()
 
 
@@ -173,10 +173,10 @@ def set_num_threads(threads: int) -> None:
     Results do not depend on the number.  Matrix products by BLAS have a number of their own (OPENBLAS_NUM_THREADS).
 
     Args:
-        threads: the largest number of threads of a kernel; with 1, kernels start no threads.
+        threads: the largest number of threads of a kernel; with 1, kernels use no helper threads.
 
     Raises:
-        TypeError: if `threads` is not an integer, or is a bool.
+        TypeError: if `threads` is not an integer, such as a bool or a float.
         ValueError: if `threads` is not positive.
     Example:
         >>> threads = flow.get_num_threads()
@@ -195,7 +195,7 @@ def get_num_threads() -> int:
     """Return the number of threads that kernels of large arrays use.
 
     Unless `set_num_threads` was called, this is OMP_NUM_THREADS, read when first needed, if that is a positive integer,
-    or else the number of cores that this process may use.
+    or else the number of cores that this process may use, or 1 if that is unknown.
 
     Example:
         >>> flow.get_num_threads() >= 1
@@ -208,7 +208,7 @@ def get_num_threads() -> int:
 
 
 def usable_cpus() -> int | None:
-    """Return the number of cores that this process may run on; None if it is not known."""
+    """Return the number of cores that this process may run on, or of all cores if only that is known, or None."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
@@ -224,17 +224,17 @@ def run(function: Callable[..., object], pieces: Sequence[tuple[Any, ...]]) -> N
     """Call `function` with the arguments of each piece; helper threads may take some, unless another kernel has them.
 
     Args:
-        function: computes one piece; other threads may call it, with numpy's errors silent.
+        function: computes one piece; helper threads call it with numpy's warnings off.
         pieces: the arguments of each call; the caller computes a single piece itself.
 
     Raises:
-        Exception: the exception of the first piece that has failed; later pieces may not be computed.
+        Exception: the exception of the first piece, in order, that has failed; later pieces may be left uncomputed.
     """
     me = _get_ident()
     if len(pieces) > 1 and _POOL.owner is None:
         _POOL.owner = _POOL.owner or me
         if _POOL.owner == me:
-            # No function is called between the assignment and this `try`: Ctrl-C could be raised there, and the pool
+            # No function is called between the assignment and this `try`: Ctrl-C could be raised in it, and the pool
             # would keep its owner.
             try:
                 job = _Job(function, pieces)
@@ -270,7 +270,9 @@ def over(count: int, work: float, function: Callable[[int, int], object], multip
 
 
 def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Array, work: float) -> bool:
-    """Compute an elementwise op in pieces on several threads; return False, without a result, if it is not to be cut.
+    """Compute an elementwise op in pieces, which threads may share; return whether it was computed.
+
+    It is not computed if its work is too small, or `out` is not contiguous or overlaps an operand in part.
 
     Args:
         kernel: ``kernel(*operands, out)`` computes the op for parts of the operands, and returns the result: `out`, or
@@ -313,9 +315,9 @@ def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Ar
 
 
 def _clear_of(out: Array, array: Array) -> bool:
-    """Whether the address ranges of `out` and `array` are apart, or both have one address, shape and strides.
+    """Whether the address ranges of `out` and `array` are apart, or both have the same address, shape and strides.
 
-    Then writing an element of `out` does not change an element of `array` that is still to be read.
+    If so, writing an element of `out` does not change an element of `array` that is still to be read.
     """
     if not np.may_share_memory(out, array):
         return True

@@ -16,14 +16,14 @@ def lu_factors(xp: Any, matrices: Any, pivoting: bool) -> tuple[Any, Any, Any]:
 
     Args:
         xp: numpy or CuPy.
-        matrices: (..., m, n), floating-point.
-        pivoting: whether rows are exchanged, so that the element of largest absolute value in a column divides those
-            below it.
+        matrices: (..., m, n), floating-point or complex.
+        pivoting: whether rows are exchanged, so that each column's element of largest absolute value, on the diagonal
+            or below, comes to the diagonal.
 
     Returns:
-        For each matrix: the strictly lower triangle of L and the upper triangle of U in one matrix; the row that each
-        row was exchanged with, counted from 1; and the position of the first 0 on the diagonal of U, counted from 1, or
-        else 0.
+        For each matrix: the strictly lower triangle of L and the upper triangle of U in one matrix; the rows, counted
+        from 1, that rows 1 to min(m, n) were exchanged with in turn, int32; and the position of the first 0 on the
+        diagonal of U, counted from 1, or 0 if there is none, int32.
     """
     *batch, rows, columns = matrices.shape
     count, steps = 1, min(rows, columns)

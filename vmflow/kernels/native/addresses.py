@@ -70,7 +70,10 @@ def realigned(array: Array) -> Array:
 
 
 def places_of(array: Array, leading: Sequence[int]) -> Array:
-    """Return a vector of the addresses of ``array[i, j, ...]`` for all indices into its first dimensions, `leading`."""
+    """Return a vector of the addresses of ``array[i, j, ...]`` for all indices into its first dimensions.
+
+    `leading` holds the sizes of those dimensions.
+    """
     found = np.full(1, address(array), np.int64)
     for count, stride in zip(leading, array.strides, strict=False):
         found = (found[:, np.newaxis] + np.arange(count) * stride).reshape(-1)

@@ -58,7 +58,7 @@ class NativeCall(NamedTuple):
         cut: returns the `team.Cut` for sharing the call among threads; only called if threads can help.
         work: the call's work; see `intra_op.LEAST`.
         arrays, written, in_place: see `CallSite.note`.
-        places: the positions of the arrays' addresses among the arguments; None if they come first.
+        places: the positions of the arrays' addresses among the arguments; None if they come first, in order.
     """
 
     kernel: CFunction
@@ -71,13 +71,13 @@ class NativeCall(NamedTuple):
     in_place: bool = False
 
     def placed(self) -> Call:
-        """Return the call as a `Call`, valid while the arrays keep their addresses; threads share a large one."""
+        """Return the call as a `Call`, valid while the arrays keep their addresses; threads share a large call."""
         job = self._job()
         shared = None if job is None else team.call_of(job, self.work)
         return shared or self.kernel.alone(self.arguments)
 
     def make(self, site: CallSite | None) -> None:
-        """Make the call, on several threads if it is large; `site`, unless None, remembers it if no array is empty."""
+        """Make the call, which threads share if it is large; `site`, unless None, notes it if no array is empty."""
         job = self._job()
         if job is None or not team.run(job, self.work):
             job = None
@@ -132,7 +132,7 @@ class InC:
         return name if dtype == SINGLE else None
 
     def makes(self, call: NativeCall | None) -> bool:
-        """Make a call, unless it is None, and remember it in `site`; returns whether it was made."""
+        """Make a call, unless it is None, and let `site` note it; returns whether it was made."""
         if call is not None:
             call.make(self.site)
         return call is not None

@@ -71,7 +71,7 @@ class Attention(InC):
         """Call the kernel for all heads; returns False if it could not allocate its scratch memory.
 
         Args:
-            arrays: the arrays of whose heads the kernel takes the addresses, in order.
+            arrays: the arrays; the kernel takes the addresses of their heads in this order, and 0 for None.
             operands: query, key and value, for their shapes.
             products: the multiplications for each score and each element of a key or value, to estimate the work.
         """
@@ -104,7 +104,7 @@ def _of_heads(*arrays: Array) -> list[Array] | None:
 
 
 def _in_rows(array: Array) -> bool:
-    """Whether an array is aligned, its rows are contiguous, and each begins whole elements after the one before."""
+    """Whether an array is aligned, its rows are contiguous, and each row begins whole elements after the row before."""
     to_next_row, to_next = array.strides[-2:]
     return bool(
         is_aligned(array) and to_next == array.itemsize and to_next_row > 0 and to_next_row % array.itemsize == 0
@@ -113,5 +113,5 @@ def _in_rows(array: Array) -> bool:
 
 def pays(others: int, size: int) -> bool:
     """Whether attention in C should be faster than by BLAS, for `others` keys and vectors of `size` elements."""
-    padded = -(-size // _PANEL) * _PANEL  # at most the width of a row of keys, padded to whole panels
+    padded = -(-size // _PANEL) * _PANEL  # no less than the width of a row of keys, padded to whole panels
     return others * padded <= _LARGEST

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 def in_blocks(read: Sequence[str], written: Sequence[str], lines: Sequence[str]) -> list[str]:
     """Write the C loop over elements `done` to `n` in whole blocks; the caller writes a loop over the last elements.
 
-    The loop prefetches if it computes much for each element.  Otherwise the processor prefetches early enough by
-    itself.
+    The loop prefetches if a line calls a C function whose name ends in ``_f``, as such functions take long.
+    Otherwise the processor prefetches early enough by itself.
 
     Args:
         read, written: the names of the pointers that are read and written.
@@ -20,10 +20,10 @@ def in_blocks(read: Sequence[str], written: Sequence[str], lines: Sequence[str])
 
 
 def in_streamed_blocks(read: Sequence[str], lines: Sequence[str], made: Sequence[tuple[str, int, str]]) -> list[str]:
-    """Write the C loop of `in_blocks` with streaming stores, which write results past the cache.
+    """Write the C loop of `in_blocks` with streaming stores, which bypass the cache.
 
-    If a result is not aligned to cache lines, the loop is skipped, and the loops behind it compute all elements.
-    The streamed loop always prefetches, since its operands are too large to be in the cache.
+    If a result is not aligned to cache lines, or the processor has no such stores, the loops behind it compute all
+    elements.  The loop always prefetches what it reads, which is too large to be in the cache.
 
     Args:
         read: the names of the pointers that are read.

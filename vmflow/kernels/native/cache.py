@@ -5,8 +5,8 @@ digest of the library's bytes follows them in the file, so that a truncated file
 loaded.
 
 Libraries are code: any user that can write to the folder, or can replace it, runs code as this user.  So the folder is
-used only if no other user but root can, and it is opened step by step from the root, checking each folder on the path
-once it is open.  If the folder is not safe, or cannot be written to, a temporary folder of this process is used.
+used only if no other user but root can, and it is opened step by step from ``/``, checking each folder on the path
+once that is open.  If the folder is not safe, or cannot be written to, a temporary folder of this process is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import stat
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-# The bytes that all libraries in the cache together may take; beyond it, the least recently used are removed.
+# The bytes that all files in the cache together may take; beyond this, the least recently used are removed.
 LIMIT: Final = 64 << 20
 
 _SUFFIX: Final = ".so"
@@ -31,7 +31,7 @@ _BY_DESCRIPTOR: Final = "/proc/self/fd"
 
 
 class Untrusted(Exception):
-    """Raised if other users could put libraries into the cache folder; the message says where, and why."""
+    """Raised if the cache folder is not this user's, or others could put libraries into it; the message says why."""
 
 
 class Folder(NamedTuple):
@@ -133,12 +133,12 @@ def cache_key(*parts: str) -> str:
 
 
 def find(folder: Folder, key: str) -> str | None:
-    """Return the file name of the library stored under `key`; None if there is none.  A damaged file is removed."""
+    """Return the file name of the library stored under `key`; None if `read` returns None."""
     return None if read(folder, key) is None else key + _SUFFIX
 
 
 def read(folder: Folder, key: str) -> bytes | None:
-    """Return the bytes that were stored under `key`; None if there are none.  A damaged file is removed."""
+    """Return the library stored under `key`; None without a readable, intact file.  A damaged file is removed."""
     name = key + _SUFFIX
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.descriptor)

@@ -20,16 +20,16 @@ from . import team
 from .addresses import Array, alignment
 from .loading import LOADER
 
-# The extension module that repeats calls, built with the package if there is a C compiler; without it no call is
-# remembered.
+# The extension module that repeats calls, built with the package if there is a C compiler; without the module, no call
+# is remembered.
 _extension: Any
 try:
     from . import _call_site as _extension
 except ImportError:
     _extension = None
 
-# The number of calls that a call site keeps, and the number that it notes in one generation: if each call is new,
-# noting them does not pay.
+# The most calls that a call site keeps, and the most that it notes in one generation: if each call is new, noting them
+# does not pay.
 _KEPT: Final = 4
 _NOTED: Final = 64
 
@@ -91,7 +91,7 @@ class CallSite:
         """
         run = 0 if function else team.address_of_run()
         # The generation is read before the mode: if another thread then switches C off, the call is not remembered, or
-        # with an old generation, and so is not used.
+        # is remembered with an old generation and so not used.
         generation = GENERATION.number
         if LOADER.mode == "off" or _extension is None or not (function or run):
             return
@@ -106,7 +106,7 @@ class CallSite:
 
 
 class _Call:
-    """A remembered call of a C function, without its arrays' addresses.
+    """A remembered call of a C function, to be repeated for arrays at any addresses.
 
     Args:
         generation: `GENERATION.number` at the call: later, another function may be better, or C switched off.
@@ -144,6 +144,6 @@ class _Call:
 
 
 def _extent(of: Array) -> tuple[int, int]:
-    """Return the range of an array's memory: the offsets of its lowest byte and its end from its first element."""
+    """Return the offsets, in bytes from an array's first element, of its lowest byte and of the end of its memory."""
     reaches = [(size - 1) * stride for size, stride in zip(of.shape, of.strides, strict=True)]
     return sum([min(reach, 0) for reach in reaches]), sum([max(reach, 0) for reach in reaches]) + of.itemsize

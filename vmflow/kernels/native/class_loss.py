@@ -99,7 +99,7 @@ class CrossEntropy:
             return None
         arrays = losses, loss, total
         arguments = (*[address(array) for array in arrays], losses.size, self._averages)
-        # The call has no cut, since summing the losses is too little work for threads to share.
+        # With a work of 0, the call is never cut: summing the losses is too little work for threads to share.
         return NativeCall(self._whole.kernel, arguments, lambda: team.Cut(3, ()), 0, arrays, written=2)
 
 
@@ -116,7 +116,13 @@ class CrossEntropyGradient(InC):
         self._averages = averages
 
     def call(self, gradient: Array, classes: Array, total: Array, logs: Array) -> Array | None:
-        """Compute the gradient by the scores from that of the loss; None if C cannot, or a class does not exist."""
+        """Compute the gradient by the scores; None if C cannot, or a class does not exist.
+
+        Args:
+            gradient: the gradient by the loss.
+            classes: each row's right class.
+            total, logs: the last two results of `CrossEntropy.call`.
+        """
         result, wrong = np.empty(logs.shape, SINGLE), np.zeros((), INDEX)
         done = self.site.again((logs, classes, gradient, total, result, wrong)) or self.makes(
             self._found(realigned(gradient), realigned(classes), realigned(total), realigned(logs), result, wrong)
@@ -130,7 +136,7 @@ class CrossEntropyGradient(InC):
 
         Args:
             arrays: the arguments of `call`, and the result.
-            otherwise: called after the call if a class does not exist.
+            otherwise: called after the C function if a class does not exist.
         """
         wrong = np.zeros((), INDEX)
         found = self._found(*arrays, wrong)
@@ -156,7 +162,7 @@ class CrossEntropyGradient(InC):
 
 
 def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable[[], None]) -> list[Call]:
-    """Return one call that makes `calls` in order; as soon as one has set `wrong`, it calls `otherwise` and ends."""
+    """Return one call that makes `calls` in order, and once one of them has set `wrong`, only calls `otherwise`."""
     placed = [call.placed() for call in calls]
 
     def compute(*kept: Any) -> None:
@@ -167,5 +173,5 @@ def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable
                 otherwise()
                 return
 
-    # The C calls know only the addresses of their arrays, which stay alive as arguments of `compute`.
+    # The arrays stay alive as arguments of `compute`, since the C calls know only their addresses.
     return [(compute, tuple([call.arrays for call in calls]), None)]

@@ -53,12 +53,12 @@ _NICE: Final = 19
 # Python lowers the shell's priority, which the compiler inherits; Python may need a while, if it waits for the GIL.
 _GATE: Final = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 
-# The number of characters of the compiler's error message that a `CompileError` repeats.
+# The most characters of the compiler's error message that a `CompileError` repeats.
 _SHOWN: Final = 400
 
 
 class CompileError(Exception):
-    """Raised if the C compiler cannot be run, or has failed; the message says why."""
+    """Raised if the C compiler or its flags are not found, or it cannot be run or fails; the message says why."""
 
 
 class NoCompiler(CompileError):
@@ -121,7 +121,7 @@ def flags() -> tuple[str, ...]:
 
 @cache
 def processor_identity() -> str:
-    """Return a text that differs between processors for which the compiler (-march=native) uses other instructions."""
+    """Return a text that names the processor, for which the compiler (-march=native) chooses instructions."""
     lines = first_processor()
     if lines is None:
         return f"{platform.machine()} {platform.processor()}"

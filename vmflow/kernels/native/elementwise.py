@@ -26,7 +26,8 @@ OUTER: Final = 4
 
 _ARRAYS_AT: Final = 1 + OUTER
 
-# The least iterations of the outermost loop with which threads share it; with fewer, their shares would be too unequal.
+# The least iterations of the outermost loop with which threads share it, even if another loop is longer; with fewer,
+# their shares would be too unequal.
 _SHAREABLE: Final = 16
 
 

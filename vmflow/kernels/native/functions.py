@@ -47,7 +47,7 @@ class CFunction(NamedTuple):
     arguments: tuple[Any, ...] | None = None
 
     def words(self, arguments: Sequence[Any]) -> list[int]:
-        """Convert the arguments to int64 words; a floating-point number becomes the bits of a double."""
+        """Convert the arguments to int64 words: None to 0, a floating-point argument to the bits of a double."""
         if self.arguments is None:
             return list(arguments)
         return [
@@ -85,7 +85,7 @@ class _Declared(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-# The elementwise ops on float32 arrays that have a C function: name in the op table -> number of operands.
+# The elementwise ops that have a C function of their own, for float32: name in the op table -> number of operands.
 SINGLE: Final = {
     "erf": 1,
     "exp": 1,
@@ -181,7 +181,7 @@ def _declared() -> dict[str, _Declared]:
 
 _DECLARED: Final = _declared()
 
-# The C functions that take their arguments as an array of int64 words, so that threads can share them directly.
+# The C functions of `_DECLARED` whose one argument is an array of int64 words, so that threads can share them directly.
 _OF_WORDS: Final = ("matrix_product",)
 
 # The C functions of `_DECLARED` that return a number; the others return nothing.
@@ -191,8 +191,8 @@ _COUNTING: Final = ("convolution_scratch", "batch_norm_scratch", "plane_scatter"
 # rows would mean more sums to write, more rows fewer parts for threads to share.
 LAYER_NORM_PART: Final = 64
 
-# The least `elements` with which `function` has a library compiled, unless the mode is "wait".  Once it is loaded, it
-# computes smaller arrays, too.
+# The least `elements` with which `function` has a library compiled, unless the mode is "wait".  Once the library is
+# loaded, it computes smaller arrays, too.
 WORTHWHILE: Final = 1 << 12
 
 # The libraries and their first C files behind `common_source`; `source` adds more.  There are several libraries, so

@@ -106,7 +106,7 @@ class Convolution:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], rank: int) -> Self | None:
-        """Make an instance for sizes, see the class; None unless `dtype` is float32 and the C functions may be used."""
+        """Make an instance for sizes, see the class; None unless `dtype` is float32 and C may be used now."""
         if dtype != SINGLE:
             return None
         products = math.prod(sizes[:4]) * math.prod(sizes[6:10])
@@ -156,7 +156,7 @@ class MaxPool:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], shape: tuple[int, ...]) -> Self | None:
-        """Make an instance for images of `dtype`; None if C has no function for them, or it may not be used.
+        """Make an instance for images of `dtype`; None if C has no function for them that may be used now.
 
         Args:
             dtype: the dtype of the images.
@@ -229,7 +229,7 @@ class PlaneScatter:
 
 
 class BatchNorm(_OfSizes):
-    """Batch norm of float32 arrays (samples, channels, values), or its gradient: normalizes each channel."""
+    """Batch norm of float32 arrays (samples, channels, values), which normalizes each channel, or its gradients."""
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], sizes: tuple[int, int, int], eps: float) -> Self | None:

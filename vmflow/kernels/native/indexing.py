@@ -28,7 +28,7 @@ _ADDED: Final = {
 # `intra_op.LEAST`.
 _WORK: Final = 8
 
-# Pieces for threads begin at multiples of this many columns: whole cache lines apart, even for elements of one byte.
+# Threads that share columns begin at multiples of this many: whole cache lines apart, even for elements of one byte.
 _COLUMNS: Final = 64
 
 # A strided array has to be copied before C gathers from it, which pays if at least one in this many elements is read.
@@ -152,7 +152,7 @@ class AddRows(_ByIndex):
     """The op "add_rows": add slices of values to the slices of an array at given indices of a dimension."""
 
     def call(self, array: Array, places: Array, values: Array) -> bool:
-        """Add the slices to `array`, and return True; False if C cannot or an index is out of range: it adds nothing.
+        """Add the slices to `array` and return True; else, if C cannot or an index is out of range, return False.
 
         Args:
             array: the array to change: contiguous, of at least one dimension.

@@ -1,4 +1,4 @@
-"""`LOADER`: the C libraries of this process, one `Library` for each source: loaded, or being compiled.
+"""`LOADER`: the C libraries of this process, one `Library` for each source, loaded or not.
 
 A thread that lives as long as there are libraries to compile runs the compiler.  Other threads wait for it only in the
 mode "wait" (VMFLOW_JIT=1) and in `settle`.  If a library cannot be compiled, this is logged, usually no others are
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # The seconds after which a thread that waits for a library checks whether the compiling thread is still alive.
 _LOOK: Final = 1.0
 
-# The seconds that the end of the process waits for the compiling thread, after its compiler was killed.
+# The most seconds that the end of the process waits for the compiling thread, after its compiler was killed.
 _GRACE: Final = 5.0
 
 # Seconds after the first request for a library in which nothing is compiled in the background: a program that ends by
@@ -94,7 +94,7 @@ class Loader:
     """Loads and compiles the C libraries of this process.
 
     Attributes:
-        arrived: a number that grows with each loaded library, change of the mode and `settle`; failed lookups of
+        arrived: a number that grows with each loaded library, assignment to `mode`, and `settle`; failed lookups of
             functions are repeated when it has changed.
         problem: the error after which no more libraries are compiled; None if there was none.
         watchers: functions called when the usable C functions may have changed otherwise than by one more library.
@@ -146,12 +146,12 @@ class Loader:
     def request(self, source: str, make: bool = True, apart: bool = False) -> Library | None:
         """Return the library of a C source, and, if `make`, have it compiled if it is not cached.
 
-        None in the mode "off", and if it was to be compiled and could not be.  Only in the mode "wait" this waits for
-        the compiler; otherwise the library may be loaded later.
+        None in the mode "off", and if the library is to be compiled, but its compilation has failed.  Only in the mode
+        "wait" this waits for the compiler; otherwise the library may be loaded later.
 
         Args:
             source: the C source.
-            make: whether to compile it if it is not cached; in the mode "wait" it always is.
+            make: whether to compile the library if it is not cached; in the mode "wait" this is always done.
             apart: see `Library`; for a library that needs more of the system than others.
         """
         if self.mode == "off":
@@ -190,7 +190,7 @@ class Loader:
             return len(self._waiting)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait for all compilations requested so far, and let all loaded libraries be used from now on.
+        """Wait for all compilations requested so far, and let all functions of loaded libraries be used from now on.
 
         The queued libraries are compiled at the usual priority, even if the wait times out.
 
@@ -263,7 +263,7 @@ class Loader:
             return True
 
     def _wait_for(self, library: Library, deadline: float | None = None) -> bool:
-        """Wait until the library is loaded or cannot be, or until `deadline`, a time of `time.monotonic`.
+        """Wait until the library is settled, the process is ending, or `deadline`, a time of `time.monotonic`, is over.
 
         Returns whether the library is settled.  Without a compiling thread, this thread compiles, even past `deadline`.
         """
@@ -278,7 +278,7 @@ class Loader:
         return library.settled.is_set()
 
     def _work(self) -> None:
-        """Compile the queued libraries until none is left; only the thread noted in `_thread` runs this."""
+        """Compile the queued libraries until none is left, or the process ends; only the thread `_thread` runs this."""
         me = threading.current_thread()
         try:
             while True:

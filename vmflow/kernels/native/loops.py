@@ -23,7 +23,7 @@ from .processor import streamed_from
 # The number of calls after which an elementwise op on large arrays is compiled as C; fewer are not worth it.
 _COMPILED_FROM: Final = 3
 
-# The number of layouts (shapes and strides) of its arrays for which a fused op keeps C functions.
+# The most layouts (shapes and strides) of its arrays for which a fused op keeps C functions.
 _KEPT: Final = 64
 
 # The shapes and strides of all arrays of a call, as the key of a fused op's C functions.
@@ -33,7 +33,7 @@ _Key: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 class Chain:
     """The C function of one chain of elementwise ops, loaded when it is first needed.
 
-    A lookup that has failed is repeated only to compile a missing library: when one is loaded, kernels are chosen anew.
+    A lookup that has failed is repeated only to compile a missing library: once it is loaded, kernels are chosen anew.
 
     Args:
         loop: the function's source.
@@ -83,7 +83,7 @@ class _Form(NamedTuple):
     def call(
         self, arrays: tuple[Array, ...], written: int = 1, compiles: bool = True, in_place: bool = False
     ) -> NativeCall | None:
-        """Return the C call for arrays of this layout, the last `written` being results; None if `chain` is not loaded.
+        """Return the C call for arrays of this layout, the last `written` being results; None if C cannot.
 
         `compiles`: the `makes` of `Chain.function`; `in_place`: see `CallSite.note`.
         """
@@ -107,7 +107,7 @@ class _Form(NamedTuple):
 
 
 class FusedLoops:
-    """The C functions of one fused op: one for each layout of its arrays, written when the layout first occurs.
+    """The C functions of one fused op: one for each layout of its arrays, written when the layout occurs, and kept.
 
     Args:
         inputs: the metas of the inputs.
@@ -193,7 +193,7 @@ class SingleLoop:
 
     Args:
         operation: the op; its operands are those of `call`, in order.
-        inputs: the names of the operands' dtypes; if there are none, C computes nothing.
+        inputs: the names of the operands' dtypes.
         output: the meta of the result.
         work: the work of a call; see `intra_op.LEAST`.
 
@@ -215,10 +215,10 @@ class SingleLoop:
         self._known: dict[tuple[bool, ...], _Form | None] = {}
 
     def call(self, operands: Sequence[Array], out: Array | None) -> Array | None:
-        """Compute the op; None in the first `_COMPILED_FROM` calls, and later if its library is not loaded or C cannot.
+        """Compute the op; None in the first `_COMPILED_FROM` calls, and later if the library is not loaded or C cannot.
 
         Args:
-            operands: arrays that broadcast to the result; C takes those of its shape or without dimensions.
+            operands: arrays that broadcast to the result; C takes those of the result's shape or without dimensions.
             out: memory for the result, or None.
         """
         found = self.site.result(operands, out)
@@ -259,8 +259,8 @@ class SingleLoop:
         call = None if form is None else form.call((*operands, out), in_place=not streams)
         if call is None:
             return None
-        # A call in place does not write past the cache.  Where other calls do, it is not remembered: it must not be
-        # repeated for arrays that call for streaming stores.
+        # A call in place does not write past the cache.  Where other calls do, the call in place is not remembered: it
+        # must not be repeated for arrays that call for streaming stores.
         call.make(self.site if streams is self._streams else None)
         return out
 
