@@ -15,8 +15,7 @@ from .numpy.random import Numbers, exponentials, permuted
 class HostNumbers:
     """Random numbers on the host, computed on request from consecutive blocks of a counter-based generator.
 
-    Each call begins at the first block that no earlier call has used, and takes one block for every two numbers, and
-    one for the last number of an odd count.
+    Each call takes the next ``(count + 1) // 2`` blocks.
 
     Args:
         seed, offset: the generator's seed, and the first block; see `vmflow.random.Generator.take`.

@@ -27,9 +27,8 @@ from .generation import GENERATION
 Array: TypeAlias = Any
 
 # About the least work in a piece of a kernel that threads share.  Work is counted in additions of two floats from
-# arrays; this many take 100 microseconds.  Measured on two cores: handing a piece to a helper takes 13 to 25
-# microseconds, and hearing that it is done takes 13.  In two pieces 0.25M additions take 1.6 times as long as in one,
-# 0.5M 1.1 times, 1M 0.9 times and 4M 0.65 times as long.
+# arrays; this many take 100 microseconds.  On two cores, handing a piece to a helper took 13 to 25
+# microseconds, and hearing that it was done 13.
 LEAST: Final = 1 << 19
 
 # Pieces of flat arrays begin at multiples of this many elements, so that numpy computes each element in a vector, or in
@@ -272,7 +271,7 @@ def over(count: int, work: float, function: Callable[[int, int], object], multip
 def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Array, work: float) -> bool:
     """Compute an elementwise op in pieces, which threads may share; return whether it was computed.
 
-    It is not computed if its work is too small, or `out` is not contiguous or overlaps an operand in part.
+    It is not computed if `work` is too small, or `out` is not contiguous or partly overlaps an operand.
 
     Args:
         kernel: ``kernel(*operands, out)`` computes the op for parts of the operands, and returns the result: `out`, or

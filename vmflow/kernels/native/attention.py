@@ -58,8 +58,9 @@ class Attention(InC):
         """Compute the gradients by query, key and value; returns whether C could.
 
         Args:
-            operands, kept: see `forward`.
+            operands: see `forward`.
             by_result: the gradient by the result.
+            kept: the weights or logarithms from `forward`.
             found: C-contiguous memory for the three gradients; None for a gradient that is not wanted.
         """
         given = _of_heads(*operands, by_result)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 def in_blocks(read: Sequence[str], written: Sequence[str], lines: Sequence[str]) -> list[str]:
     """Write the C loop over elements `done` to `n` in whole blocks; the caller writes a loop over the last elements.
 
-    The loop prefetches if a line calls a C function whose name ends in ``_f``, as such functions take long.
-    Otherwise the processor prefetches early enough by itself.
+    The loop prefetches if a line calls a C function whose name ends in ``_f``, as these take long.  Otherwise the
+    processor prefetches early enough by itself.
 
     Args:
         read, written: the names of the pointers that are read and written.
@@ -23,7 +23,7 @@ def in_streamed_blocks(read: Sequence[str], lines: Sequence[str], made: Sequence
     """Write the C loop of `in_blocks` with streaming stores, which bypass the cache.
 
     If a result is not aligned to cache lines, or the processor has no such stores, the loops behind it compute all
-    elements.  The loop always prefetches what it reads, which is too large to be in the cache.
+    elements.  The streamed loop always prefetches what it reads.
 
     Args:
         read: the names of the pointers that are read.

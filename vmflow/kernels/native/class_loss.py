@@ -120,8 +120,7 @@ class CrossEntropyGradient(InC):
 
         Args:
             gradient: the gradient by the loss.
-            classes: each row's right class.
-            total, logs: the last two results of `CrossEntropy.call`.
+            classes, total, logs: an operand and the last two results of `CrossEntropy.call`.
         """
         result, wrong = np.empty(logs.shape, SINGLE), np.zeros((), INDEX)
         done = self.site.again((logs, classes, gradient, total, result, wrong)) or self.makes(

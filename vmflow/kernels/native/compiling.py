@@ -33,8 +33,7 @@ FLAGS: Final = (
     "-pthread",
 )
 
-# The flag for vectors of 512 bits.  gcc has it since version 8 and clang since 6, which are older than the processors
-# that it is used for.
+# The flag for vectors of 512 bits, which gcc has since version 8 and clang since 6.
 _WIDE_VECTORS: Final = "-mprefer-vector-width=512"
 
 # The flag with which C functions check their arguments, and end the process if they are invalid; see functions.h.
@@ -58,7 +57,7 @@ _SHOWN: Final = 400
 
 
 class CompileError(Exception):
-    """Raised if the C compiler or its flags are not found, or it cannot be run or fails; the message says why."""
+    """Raised if the C compiler cannot be used, or has failed; the message says why."""
 
 
 class NoCompiler(CompileError):
@@ -189,7 +188,6 @@ class Compilation:
 
         with self._start(call) as process:
             try:
-                # At the lowest priority, the shell waits for this line before it starts the compiler.
                 _, complaint = process.communicate("\n" if self.low else None, timeout=patience)
             except subprocess.TimeoutExpired:
                 self.stop()

@@ -26,8 +26,7 @@ OUTER: Final = 4
 
 _ARRAYS_AT: Final = 1 + OUTER
 
-# The least iterations of the outermost loop with which threads share it, even if another loop is longer; with fewer,
-# their shares would be too unequal.
+# Of an outermost loop of fewer iterations, threads would get too unequal shares; see `Block.cut`.
 _SHAREABLE: Final = 16
 
 

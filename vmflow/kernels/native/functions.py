@@ -181,7 +181,7 @@ def _declared() -> dict[str, _Declared]:
 
 _DECLARED: Final = _declared()
 
-# The C functions of `_DECLARED` whose one argument is an array of int64 words, so that threads can share them directly.
+# The C functions of `_DECLARED` whose one argument is an array of int64 words, so that threads can share them.
 _OF_WORDS: Final = ("matrix_product",)
 
 # The C functions of `_DECLARED` that return a number; the others return nothing.
@@ -196,7 +196,7 @@ LAYER_NORM_PART: Final = 64
 WORTHWHILE: Final = 1 << 12
 
 # The libraries and their first C files behind `common_source`; `source` adds more.  There are several libraries, so
-# that a program without images, say, need not wait until the functions for images are compiled.
+# that a program need not wait for functions that it does not use.
 _FILES: Final = {
     "rows": ("vectors.h", "columns.h"),
     "images": ("vectors.h", "convolution.c", "convolution_gradient.c", "pooling.c", "channels.c"),
@@ -249,7 +249,7 @@ def _can_be_cut(name: str) -> bool:
 
 
 def _by_words(name: str) -> str:
-    """Write a C function that calls function `name` with arguments from an array of words, for `native.team`."""
+    """Write a C function that calls function `name` with arguments from an array of words."""
     forms = {_POINTER: "(void *)w[%d]", _COUNT: "w[%d]"}
     kinds = _DECLARED[name].arguments
     given = [forms.get(kind, "*(const double *)(w + %d)") % place for place, kind in enumerate(kinds)]

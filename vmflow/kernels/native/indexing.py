@@ -152,7 +152,9 @@ class AddRows(_ByIndex):
     """The op "add_rows": add slices of values to the slices of an array at given indices of a dimension."""
 
     def call(self, array: Array, places: Array, values: Array) -> bool:
-        """Add the slices to `array` and return True; else, if C cannot or an index is out of range, return False.
+        """Add the slices to `array`, and return True.
+
+        Returns False, adding nothing, if C cannot or an index is out of range.
 
         Args:
             array: the array to change: contiguous, of at least one dimension.

@@ -6,7 +6,7 @@ compiled, and numpy computes instead.
 
 A compiler in the background must not slow down computations.  So only one runs at a time.  Unless a thread waits for
 the library, the compiler starts a second after the first request or later, at the lowest priority.  If it takes too
-long, as when all cores are busy, or a thread begins to wait, it is stopped and run again at the usual priority.
+long, or a thread begins to wait, it is stopped and run again at the usual priority.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ _GRACE: Final = 5.0
 # then needs no C kernels.
 _DELAY: Final = 1.0
 
-# Seconds that a compiler gets at the lowest priority before it is run again at the usual one; compiling a library takes
-# a fraction of it on an idle core.
+# Seconds that a compiler gets at the lowest priority before it is run again at the usual one.
 _LOW_PATIENCE: Final = 10.0
 
 MODES: Final = ("off", "background", "wait")

@@ -20,7 +20,7 @@ from .functions import WORTHWHILE, CFunction, address_of, common_source, functio
 from .loading import LOADER
 from .processor import streamed_from
 
-# The number of calls after which an elementwise op on large arrays is compiled as C; fewer are not worth it.
+# The number of calls after which an elementwise op on large arrays is compiled as C.
 _COMPILED_FROM: Final = 3
 
 # The most layouts (shapes and strides) of its arrays for which a fused op keeps C functions.
@@ -107,7 +107,7 @@ class _Form(NamedTuple):
 
 
 class FusedLoops:
-    """The C functions of one fused op: one for each layout of its arrays, written when the layout occurs, and kept.
+    """The C functions of one fused op: one for each layout of its arrays, written when needed.
 
     Args:
         inputs: the metas of the inputs.
