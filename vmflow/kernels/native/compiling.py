@@ -42,14 +42,14 @@ _CHECKS: Final = "-DVMFLOW_CHECKS"
 # The names of compilers, in the order of preference, that are tried if the variable CC is not set or blank.
 _NAMES: Final = ("cc", "gcc", "clang")
 
-# Seconds after which a compiler at the usual priority is killed, as if it hangs: a library takes a few seconds.
+# Seconds after which a compiler at the usual priority is taken to hang, and killed: a library takes a few seconds.
 PATIENCE: Final = 60.0
 
 # The nice value of the lowest priority.
 _NICE: Final = 19
 
-# A shell command in front of the compiler's, which waits for a line on stdin before it starts the compiler.  Meanwhile
-# Python lowers the shell's priority, which the compiler inherits; Python may need a while, if it waits for the GIL.
+# A shell command that waits for a line on stdin, and then starts the compiler, whose command follows.  Meanwhile Python
+# lowers the shell's priority, which the compiler inherits; Python may need a while, if it waits for the GIL.
 _GATE: Final = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 
 # The most characters of the compiler's error message that a `CompileError` repeats.
@@ -100,7 +100,7 @@ def _words(variable: str) -> list[str]:
 
 
 def compiler_identity(command: tuple[str, ...]) -> str:
-    """Return a text that differs between versions of the compiler, without running it: command, path, size and time."""
+    """Return the compiler's command and its file's path, size and time as a text, to tell versions of it apart."""
     path = os.path.realpath(command[0])
     status = os.stat(path)
     return " ".join([*command, path, str(status.st_size), str(status.st_mtime_ns)])

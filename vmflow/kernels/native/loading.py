@@ -35,8 +35,8 @@ _LOOK: Final = 1.0
 # The most seconds that the end of the process waits for the compiling thread, after its compiler was killed.
 _GRACE: Final = 5.0
 
-# Seconds after the first request for a library in which nothing is compiled in the background: a program that ends by
-# then needs no C kernels.
+# For this many seconds after the first request for a library, nothing is compiled in the background: a program that
+# ends by then needs no C kernels.
 _DELAY: Final = 1.0
 
 # Seconds that a compiler gets at the lowest priority before it is run again at the usual one.
@@ -99,7 +99,7 @@ class Loader:
         watchers: functions called when the usable C functions may have changed otherwise than by one more library.
 
     Args:
-        delay: the seconds after the first request in which nothing is compiled in the background.
+        delay: for how many seconds after the first request nothing is compiled in the background.
         patience: the seconds that a compiler has at the lowest priority, before it is run at the usual one.
         clock: returns the time in seconds.
     """
