@@ -10,7 +10,7 @@ import numpy as np
 
 Array: TypeAlias = Any
 
-# The offset of the pointer to its data in an ndarray: the pointer follows the header that all objects have.  numpy's
+# The offset, in an ndarray object, of the pointer to its data: the pointer follows the header of all objects.  numpy's
 # public ways to get this address take as long as computing a few thousand elements.
 _FIELD: Final = object.__basicsize__
 

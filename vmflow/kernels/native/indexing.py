@@ -24,7 +24,7 @@ _ADDED: Final = {
     np.dtype(np.int64): "int64_t",
 }
 
-# The work of an element that is read or written by index, much because its cache line is likely to be missing; see
+# The work of an element that is read or written by index, whose cache line is likely to be missing; see
 # `intra_op.LEAST`.
 _WORK: Final = 8
 
