@@ -15,14 +15,14 @@ class FuseInstructionPolicy(InstructionPolicy):
     """Run consecutive instructions of one stream, one after the other, as one instruction.
 
     The engine makes it, to schedule one instruction in place of its members.  Each member keeps its own origin,
-    scope and outputs.  Unless this is a `Chain`, a machine runs the members one by one, so that a failure of one
-    member, or a scope that drops it, only affects the other members that read its outputs.
+    scope and outputs.  Unless this is a `Chain`, a machine runs the members one by one: if one fails or is dropped by
+    its scope, the others run, except those that depend on its outputs.
 
     Args:
-        members: in program order; see `Instruction.members`.
+        members: the consecutive instructions, in program order; see `Instruction.members`.
 
     Attributes:
-        failed: the members that have failed, with their failures.
+        failed: pairs of a member that has failed and its failure.
     """
 
     __slots__ = ("failed", "members")

@@ -8,8 +8,8 @@ No turn of the engine has seen a NEW instruction.  A WAITING one has edges that 
 waits, or is a member of a fused instruction that waits or is ready.  A READY one may be launched.  A LAUNCHED one is to
 run on its stream, runs or has run there.  A DONE one has been reported as finished, perhaps out of order.  An ERASED
 one has ended, and no edge from it is unsatisfied; finished instructions of a stream are erased in order.  An edge
-requires its source either to be launched or to be erased: a preschedulable successor on the same stream, or on one that
-it follows (see `InstructionPolicy.follows`), only needs its predecessor to be launched before it.
+makes an instruction wait until its predecessor is erased.  The predecessor's launch is enough if the instruction is
+preschedulable and the predecessor is on the instruction's stream, or on the stream in `InstructionPolicy.follows`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STATE_NAMES: Final = ("NEW", "WAITING", "READY", "LAUNCHED", "DONE", "ERASED")
 
 @mypyc_attr(free_list_len=1)
 class Dependence:
-    """Orders instructions that access the same storage (or generator, event, ...): holds the last that turns have seen.
+    """Orders instructions that access the same storage (or generator, event, ...): holds the last ones that turns saw.
 
     Attributes:
         writer: the last instruction that writes; None if there is none, or it is erased.
@@ -77,7 +77,7 @@ class Instruction:
         before, after: the neighbours in that order among the instructions that are not erased; or None.
         behind: the next instruction in the `Fifo` of the stream that holds this one; None if there is none.
         waits: the number of unsatisfied edges to the instruction.
-        on_launch, on_finish: the successors that wait for its launch, or for its erasure (None until there is one).
+        on_launch, on_finish: the successors that wait for its launch, or for its erasure; None if none does.
         nbytes: the bytes of the results, if they are large; for back-pressure.
         members: the instructions that this one stands for.  The engine does not schedule them: they wait until this
             instruction is launched, and are done and erased with it.  None for an ordinary instruction.

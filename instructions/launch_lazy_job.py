@@ -14,7 +14,7 @@ class LazyJob(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the instruction that launches the run, which contains the graph's name."""
+        """The name of the instruction that launches the run; it contains the graph's name."""
         ...
 
     def launch(self, ended: Ended) -> None:
@@ -22,16 +22,18 @@ class LazyJob(Protocol):
         ...
 
     def fail(self, failure: Failure) -> None:
-        """Let the run's results hold `failure`; does nothing if the run has ended."""
+        """End the run, whose results hold `failure` or the run's earlier failure; does nothing if the run has ended."""
         ...
 
 
 class LaunchLazyJob(Deferred):
     """Run a compiled graph once; the instruction ends when the run ends.
 
+    If a blob of `parameters` or `reads` holds a failure, the run does not start, and its results hold a failure, too.
+
     Args:
         job: the run.
-        parameters: the blobs that the run may change.  A run that ends with an error poisons the changed ones itself.
+        parameters: the blobs that the run may change.  A run that fails poisons those whose values it leaves unknown.
         reads: the blobs that the run only reads.
     """
 

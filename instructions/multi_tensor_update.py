@@ -36,7 +36,7 @@ class MultiTensorUpdate(InstructionPolicy):
         kernel: the function that changes the outputs; see `UpdateKernel`.
         inputs: blobs that are only read.
         outputs: blobs that are changed.
-        overwrites: whether the kernel ignores the outputs' old values, so that failures held by outputs do not matter.
+        overwrites: whether the kernel ignores the outputs' old values; if so, failures in outputs do not stop it.
     """
 
     __slots__ = ("inputs", "kernel", "name", "outputs", "overwrites")
@@ -71,7 +71,7 @@ class MultiTensorUpdate(InstructionPolicy):
                 self.fail(failure)
                 return
         if failures:
-            return  # the writer of an operand was dropped: the outputs stay as they are, as if this one was, too
+            return  # the writer of an operand was dropped: the outputs stay as they are, as if this update was dropped
         if self.overwrites:
             for blob in self.outputs:
                 if blob.strides is None:

@@ -30,9 +30,9 @@ class CallPlan:
     Args:
         name: the op's name.
         function: the kernel; see `Kernel`.
-        cost: estimated nanoseconds of a call, for deciding which thread runs it.
+        cost: estimated nanoseconds of a call, for scheduling; 0 if unknown.
         several: whether the function returns a tuple of results.
-        allocates: whether the device's allocator is asked for the memory of results that have none.
+        allocates: whether the device's allocator provides the memory of any result that has none.
 
     Attributes:
         name, function, cost, several, allocates: as given.
@@ -107,7 +107,7 @@ class OpCall(Chainable):
     Args:
         plan: the kernel and the facts that all such calls of the op share.
         inputs: the blobs that are read.
-        output: the blob that is written; an in-place op that reads it has it among its inputs, too.
+        output: the blob that is written, the first of `outputs` if there are several; also an input if the op reads it.
         scalars: Python numbers passed to the kernel after the arrays.
         outputs: all written blobs, if the kernel returns a tuple of results; else None.
         step: see `Chainable`.

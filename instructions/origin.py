@@ -32,8 +32,8 @@ def capture() -> tuple[CodeType | None, int]:
 
     Frames of vmflow, asyncio, concurrent and threading are not the user's.
 
-    A reference to the frame itself would keep the user's locals alive.  `describe` computes the line number later,
-    which costs more than most instructions.
+    A reference to the frame itself would keep the user's locals alive.  The line number is left to `describe`, since
+    few instructions need it.
     """
     frame: FrameType | None = _getframe(_OWN)
     while frame is not None:

@@ -30,12 +30,12 @@ class InstructionPolicy:
         barrier: whether the instruction waits for everything issued earlier (later instructions do not wait for it).
         prepares: whether `prepare` does anything; otherwise `prepare` need not be called.
         preschedulable: whether it may be launched when its predecessors on its own stream are merely launched.
-        follows: another stream whose predecessors need only be launched, too, since the instruction makes its own
-            stream wait for that stream on the device; or None.
+        follows: another stream; predecessors on it need only be launched, too, since the instruction makes its own
+            stream wait for that stream on the device.  Or None.
         deferred: whether it may end later than `compute` returns; see `Deferred`.
         fusable: whether it may be fused with its neighbours into one instruction; see `fused`.
-        droppable: whether a scope that ends may drop it; False for instance if other ranks rely on it.
-        keeps_outputs: whether its outputs keep their values if it is dropped; otherwise they hold the failure then.
+        droppable: whether a cancelled or expired scope drops it; False for instance if other ranks rely on it.
+        keeps_outputs: whether all its outputs keep their values if it is dropped.
         touches_memory: whether it reads or writes the memory of its dependences; else they merely order it.
     """
 
@@ -96,7 +96,7 @@ class InstructionPolicy:
         return None
 
     def waits_for_others(self) -> bool:
-        """Whether this work, which could run now, should wait for later instructions to be fused with in a `Chain`."""
+        """Whether this work should wait for later instructions to be fused with in a `Chain`."""
         return False
 
     def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
@@ -109,7 +109,7 @@ class InstructionPolicy:
         raise NotImplementedError
 
     def give_back_early(self, instruction: Instruction) -> None:
-        """Free now the memory that `instruction` would free, if it is a `ReleaseTensor`; nothing may use the memory."""
+        """Free the memory now if `instruction` is a `ReleaseTensor`; the caller knows that nothing will use it."""
 
     def describe(self) -> str:
         """Return the name, mostly with the operands' shapes and dtypes, for a note added to an exception."""

@@ -21,7 +21,7 @@ CLOCK: Final[ContextVar[Callable[[], float]]] = ContextVar("CLOCK", default=time
 class Scope:
     """A deadline, a priority and a name for the instructions issued within it, which can be cancelled together.
 
-    Scopes nest: cancelling an outer scope cancels its inner scopes too, unless these are shields.
+    Cancelling a scope cancels its inner scopes too, except shields and the scopes in them.
 
     Attributes:
         outer: the scope around this one.
@@ -80,7 +80,9 @@ class Scope:
         self._wakers: dict[Any, None] = {}
 
     def cancel(self, error: Exception | None = None) -> None:
-        """Have all droppable instructions of this scope that have not begun dropped; any thread may call this.
+        """Have droppable instructions of this scope, or its unshielded inner scopes, dropped if they have not begun.
+
+        Any thread may call this.
 
         Reading the results of dropped instructions raises `error`, by default `Cancelled`, unless their policy
         `keeps_outputs`; waiters are woken now.  Has no effect if the scope has ended, see `ended`.
@@ -138,7 +140,7 @@ class Scope:
         self._wakers.pop(waker, None)
 
     def around(self) -> Scope | None:
-        """Return the outer scope whose cancellation cancels this one; None for a shield."""
+        """Return the outer scope whose cancellation cancels this one; None for a shield or without an outer scope."""
         return None if self.shield else self.outer
 
     def remaining(self) -> float | None:

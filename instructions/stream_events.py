@@ -1,4 +1,4 @@
-"""Make one stream of a device wait for another by events: `StreamWait`, or `StreamRecordEvent`, `StreamWaitEvent`.
+"""Make one stream of a device wait for another by events: `StreamWait`, or `StreamRecordEvent` and `StreamWaitEvent`.
 
 Without events, an instruction that reads a result of another stream is launched when the host has noticed that the
 writer has *finished*.  With events, the stream waits on the device, and the host need not wait to launch the reader.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class StreamWait(InstructionPolicy):
     """Make this instruction's stream wait for all work launched so far on `source`, a stream of the same device.
 
-    It may be launched as soon as its predecessors on `source` have been launched; when it ends, these have ended.
+    It may be launched before its predecessors on `source` have ended; when it ends, they have ended.
     """
 
     __slots__ = ("follows",)

@@ -3,8 +3,8 @@
 Pieces are handed out and freed when an instruction is launched, not when it has run.  A piece freed may therefore be
 handed out again while the device still works on its old content.  That is sound for one reason: the new owner's work
 stands behind the old one's on the same in-order stream.  So each allocator belongs to one stream.  A caller that lets
-another stream use a piece must order that use behind the first stream's work, and make the first stream wait for it
-before the piece is freed.
+another stream use a piece must order that use behind the work of the allocator's stream, and make the allocator's
+stream wait for that use before the piece is freed.
 
 Destructors are the second way to give pieces back.  The garbage collector may run them on any thread between any two
 steps, also in the middle of a change of an allocator.  They take no lock and change nothing: they leave a note in a
@@ -88,7 +88,7 @@ class Allocation:
 
         Raises:
             ValueError: if the array would be larger than the piece.
-            InternalError: if the piece has been freed.
+            InternalError: if `block` is None.
         """
         if self.block is None:
             raise InternalError(f"{self!r} has been freed, and may have another owner by now")
@@ -139,8 +139,8 @@ class BinAllocator:
     the piece that a destructor noted last, if that has the right size and there is no `on_free`; else the smallest
     large enough piece of its bin, else the smallest of the next bin that has any, else a new block.
 
-    May be called from any thread, under one lock.  A destructor that asks for memory in the middle of a change on
-    its own thread gets an `InternalError` instead of waiting for itself; freeing is always possible.
+    Any thread may call the methods, which take one lock.  In the middle of a change on the same thread, as from a
+    destructor, pieces can be freed, but `allocate`, `shrink` and `largest` raise `InternalError`.
 
     Args:
         memory: the device's memory, from which blocks are taken.
@@ -178,18 +178,18 @@ class BinAllocator:
         self.ooms = 0
         # (size, address, piece) of all free pieces.  No two have the same address, so pieces are never compared.
         self._bins: list[list[Any]] = [[] for _ in range(BINS)]
-        # The bin for sizes of each bit length, which is the quickest key to compute.
+        # By the bit length of a size: the bin for pieces of that size.
         first = alignment.bit_length()
         self._bin_of = [self._bins[min(max(bits - first, 0), BINS - 1)] for bits in range(_BITS + 1)]
         self._blocks: dict[int, Block] = {}
         self._arrays: dict[int, Array] = {}
         self._next_address = 0
-        # Pieces to be taken back, and whether `on_free` has been called for them.
+        # Pieces to be taken back, each with whether `on_free`, if any, has been called for it.
         self._notes: deque[tuple[Piece, bool]] = deque()
         # For destructors: a method in C, because Ctrl-C may interrupt a Python function before it has begun.
         self.leave_note: Final = self._notes.append
         self._lock = lock_held_while_forking()
-        # True in the middle of a change; only code that interrupts the change on the same thread sees that: a
+        # True in the middle of a change; only code that interrupts the change on the same thread sees True: a
         # destructor, a signal handler, or `make` of `memory`.
         self._changing = False
         # Bytes and pieces handed out: now, at most, and since the beginning.
@@ -233,7 +233,7 @@ class BinAllocator:
         # The piece's last owner is held until the lock is released: this may be the last reference to it, and its
         # destructor may do anything.
         owner_before = None if last is None else last.owner
-        # `allocate` and `take_back` do not take the lock by `with`, which costs twice as much: ops call them often.
+        # `allocate` and `take_back`, which ops call often, do not take the lock by `with`, which is slower.
         self._lock.acquire()
         if self._changing:
             if last is not None:
@@ -389,7 +389,7 @@ class BinAllocator:
     # Pieces that come back
 
     def _settle(self) -> None:
-        """Take back the pieces that destructors have noted."""
+        """Take back the noted pieces."""
         notes = self._notes
         # A loop over later notes might not end: `take_back` in the middle of a change notes the piece once more.
         for _ in range(len(notes)):

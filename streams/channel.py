@@ -1,7 +1,7 @@
 """How ranks exchange arrays: `Operation`, and `Channel`, of which each rank has one in each communication scope.
 
-A channel starts operations in the order in which it is given them, and all ranks of an operation must start the same
-operations of their group in the same order.  Every array is contiguous; counts are numbers of elements.
+A channel starts operations in the order in which it is given them, and all ranks of a group must start the same
+operations of that group in the same order.  Every array is contiguous; counts are numbers of elements.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Operation(NamedTuple):
         return self.counts[0]
 
     def traffic(self, place: int) -> float:
-        """The elements that reach the rank at this place of the group from others, by the usual algorithms."""
+        """The number of elements that the rank at this place of the group gets from others by the usual algorithms."""
         size = len(self.ranks)
         if self.kind == "all_reduce":
             return 2 * (size - 1) / size * self.counts[0]
@@ -102,7 +102,7 @@ class Channel(Protocol):
 
         Args:
             scope: its path, such as "a#1/b#2".
-            timeout: seconds after which operations fail that some ranks have not started; None for the default.
+            timeout: seconds after which an operation fails if not all its ranks have started it; None for the default.
         """
         ...
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # The kind of the streams of exchanges; in a communication scope, a colon and the scope's path follow.
 KIND: Final = "comm"
 
-# The connection from this rank to the others, in the communication scope of this task or thread; None without one.
+# In this task's or thread's communication scope, the connection from this rank to the others; or None.
 CHANNEL: Final[ContextVar[Channel | None]] = ContextVar("vmflow.channel", default=None)
 
 

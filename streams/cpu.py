@@ -6,12 +6,12 @@ from typing import Final
 
 from .stream import StreamPolicy
 
-# An awaited op that is handed to the worker keeps a loop's thread busy for 90 to 200 microseconds, for any kernel, and
-# one that runs inline for eight and the kernel's own time: below this cost, inline is better for the loop as well.
+# An awaited op that is handed to the worker keeps a loop's thread busy for about 100 microseconds, whatever its kernel;
+# one that runs inline, little longer than its kernel takes.  Below this cost, inline is better for the loop as well.
 INLINE_BELOW_NANOSECONDS: Final = 100_000
 
 # Work that was handed to the worker cannot be overtaken any more; work that is held back costs a hand-over's time in
-# which the worker is idle.  That is a tenth of the time at worst, if each piece of work costs as much as the depth.
+# which the worker is idle.  With this depth it is idle for about a tenth of the time at worst.
 DEPTH_NANOSECONDS: Final = 500_000
 
 
@@ -19,7 +19,7 @@ class CpuStreamPolicy(StreamPolicy):
     """The compute stream of the CPU, whose kernels call numpy and compiled C.
 
     Large kernels release the GIL, so that a worker thread keeps an event loop responsive; for small work the hand-over
-    costs more than the work.  Without an event loop no other code would use the saved time, so everything runs inline.
+    costs more than the work.  Without an event loop everything runs inline.
 
     Args:
         inline_below: the estimated cost in nanoseconds below which work runs inline under a loop.

@@ -22,8 +22,8 @@ class DeviceArray:
         shape: its sizes.
         dtype: of its elements.
         strides: in bytes; None for the C-contiguous layout.
-        base: the array of the whole block of memory that this is a view of, which it keeps alive; None for the block
-            itself, and for the results of `loose`.
+        base: the array of a whole block of memory, of which this array is a view and which it keeps alive; None if
+            this array is no such view.
         owner: an object that holds the memory, such as the driver's object of a whole block; or None.
 
     Attributes:
@@ -106,7 +106,7 @@ class DeviceArray:
         return DeviceArray(self.pointer + offset, shape, dtype, strides, self.root, self.owner)
 
     def owned_by(self, owner: object) -> DeviceArray:
-        """Return the same array with an owner that it, and all views of it, keep alive."""
+        """Return a new `DeviceArray` of the same memory and layout, which, like its views, keeps `owner` alive."""
         return DeviceArray(self.pointer, self.shape, self.dtype, self.strides, self.root, owner)
 
     def remember(self, native: Any) -> Any:

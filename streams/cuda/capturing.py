@@ -45,7 +45,7 @@ class CapturedGraph:
         self._explains = explains
 
     def launch(self, launcher: Launcher) -> None:
-        """Run the work, behind all work that the stream has been handed before."""
+        """Launch the work on the launcher's stream, behind all work that this stream has been handed before."""
         launcher.keep(self)
         launcher.driver.launch_graph(self._graph, launcher.stream)
         if self._explains:
@@ -67,16 +67,16 @@ class CapturedGraph:
 
 
 def memory_of_graph(launcher: Launcher) -> BinAllocator:
-    """Make an allocator for one graph on the launcher's device, whose memory nothing else reuses."""
+    """Make an allocator of the launcher's device for one graph: nothing else reuses its memory."""
     assert launcher.allocator is not None
     return BinAllocator(launcher.allocator.memory)
 
 
 def capture(launcher: Launcher, allocator: BinAllocator, work: Callable[[], None]) -> CapturedGraph:
-    """The graph of all that `work` launches by the current launcher; none of that runs.
+    """Call `work`, and return the graph of all that it launches by the current launcher; none of that runs.
 
     Args:
-        launcher: of the stream that the graph will be launched on; the current launcher of the calling thread.
+        launcher: of the stream that captures the work.
         allocator: of memory for the graph alone.
         work: launches kernels whose code is on the device already.
 

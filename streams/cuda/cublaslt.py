@@ -116,13 +116,13 @@ class Products:
         self._lock = threading.Lock()
 
     def begin_capture(self, stream: int) -> None:
-        """Prepare for the stream's capture: allocate a workspace if the library is found; later it is impossible."""
+        """Prepare for the stream's capture: if the library is found, allocate a workspace, which a capture forbids."""
         with self._lock:
             workspace = self._new_workspace() if isinstance(self._found(), _Planner) else None
             self._captures[stream] = _Capture(workspace)
 
     def end_capture(self, stream: int) -> DeviceArray | None:
-        """End the stream's capture; returns the workspace that the graph has to keep, None if no product used it."""
+        """End the stream's capture; returns the workspace that the graph has to keep, or None if it needs none."""
         with self._lock:
             capture = self._captures.pop(stream)
             return capture.workspace if capture.used else None
@@ -352,7 +352,7 @@ class _Planner:
         """The plan of products of such arrays, or the reason why there can be no plan.
 
         Raises:
-            RuntimeError: if cuBLASLt fails for another reason.
+            RuntimeError: if cuBLASLt fails with an error that is no refusal.
         """
         lt = self.library.lt
         described = _described(left, right, out, bias)
@@ -498,7 +498,7 @@ class _Planner:
         put = partial(_set, lt.matmul_preference_set_attribute, preference)
         put(lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES, np.uint64(self._workspace_bytes - _MARGIN))
         if out.itemsize == _HALF_SIZE:
-            # Only algorithms that also add up the sums of parts in float32, and round once.
+            # Allow only algorithms that add up partial sums in float32, too, and round once.
             put(lt.MatmulPreferenceAttribute.REDUCTION_SCHEME_MASK, np.uint32(lt.ReductionScheme.COMPUTE_TYPE))
         put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_A_BYTES, np.uint32(kind.alignment))
         put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_B_BYTES, np.uint32(kind.alignment))

@@ -1,6 +1,6 @@
 """`CupyDriver`: a GPU by CuPy's bindings of CUDA.
 
-Most methods are a call or two of CUDA.  Nothing in this module runs without a GPU, so it makes few decisions.
+Most methods are a call or two of CUDA.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _FLOAT32: Final = np.dtype(np.float32)
 # The bytes of a number of half precision.
 _HALF: Final = 2
 
-# Errors after which the context is unusable: illegal address, misaligned address, illegal instruction, launch failure
-# and the like (700, 702, 710, 714 to 721), an uncorrectable fault of the memory (214), and unknown errors (999).
+# Errors taken to mean that the context is unusable: illegal address, misaligned address, illegal instruction, launch
+# failure and the like (700, 702, 710, 714 to 721), an uncorrectable fault of the memory (214), unknown errors (999).
 _STICKY: Final = frozenset({214, 700, 702, 710, *range(714, 721), 721, 999})
 
 

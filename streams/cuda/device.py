@@ -34,7 +34,7 @@ class CudaDevice:
     Attributes:
         driver: see above.
         pinned: page-locked memory for copies from and to the device.
-        functions: by kernel, the function that was loaded; not in the kernels, which outlive devices of tests.
+        functions: by kernel, the function that was loaded on this device.
         lost: the reason why the device has stopped working; None while it works.
         forked: whether this process was forked from one that had opened the device, and cannot use the device.
     """
@@ -51,7 +51,7 @@ class CudaDevice:
         # Pairs of streams: the first, the home of memory, has to wait for the second, that of a borrower.
         self._returned: deque[tuple[Handle, Handle]] = deque()
 
-    # Events.  Handles of those without timing are reused: creating one takes longer than a launch.
+    # Events.  Handles of those without timing are reused, since creating one takes time.
 
     def record(self, stream: Handle, timing: bool = False) -> CudaEvent:
         """An event behind all work that the stream has been handed so far.
@@ -168,8 +168,8 @@ class CudaDevice:
 class ErrorReport:
     """The words in which a kernel reports a wrong value, such as an index that is out of range.
 
-    The kernel writes 1 + the position, or another number for `explain`, into the first word, if that is 0 still; then
-    it may write the value into the second.
+    The kernel writes 1 + the position, or 1 + another number for `explain`, into the first word, if that is 0 still;
+    then it may write the value into the second.
 
     Attributes:
         array: the words, as an argument of the kernel.
@@ -237,7 +237,7 @@ class CudaEvent:
         """The milliseconds from this event to a later one, both with timing and reached.
 
         Raises:
-            DeviceLost: if one of the events could not be created, since the device was lost.
+            DeviceLost: if the device has been lost and the times are not known.
         """
         if self.handle is None or end.handle is None:
             raise self._device.loss()

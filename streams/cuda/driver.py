@@ -1,7 +1,7 @@
 """`Driver`: the interface through which the virtual machine and the kernels use one CUDA device.
 
-Two classes implement it: `CupyDriver` for a GPU, and `EmulatedDriver`, which computes on the CPU instead.  A
-driver makes no decisions: order, lifetimes and failures are the business of its callers.
+Two classes implement it: `CupyDriver` for a GPU, and `EmulatedDriver`, which computes on the CPU instead.  Order,
+lifetimes and failures are the business of the callers.
 
 Only `step` and the ``synchronize`` methods are meant to wait for the device.  Work that is handed to a stream runs
 behind all work that was handed to that stream before.  Streams, events, modules and functions are opaque handles.
@@ -60,6 +60,9 @@ class CannotCapture(RuntimeError):
 class Driver:
     """One CUDA device.
 
+    Any method may raise `DeviceLost` if the device has stopped working.  On an emulated device, the ``synchronize``
+    methods raise `DeviceDeadlock` if the awaited work can never run.
+
     Attributes:
         index: the number of the device.
         target: the form of code that `load` takes.
@@ -75,11 +78,7 @@ class Driver:
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Block until all work on the device has ended.
-
-        Raises:
-            DeviceLost: if the device has stopped working.
-        """
+        """Block until all work on the device has ended."""
         raise NotImplementedError
 
     # Streams
@@ -93,7 +92,11 @@ class Driver:
         raise NotImplementedError
 
     def stream_at(self, address: int) -> Handle:
-        """The stream of another library, by its ``cudaStream_t``; 1 and 2 stand for CUDA's default streams."""
+        """The stream of a ``cudaStream_t``, mostly another library's; 1 and 2 stand for CUDA's default streams.
+
+        Raises:
+            ValueError: if an emulated device has no such stream.
+        """
         raise NotImplementedError
 
     def stream_wait(self, stream: Handle, event: Handle) -> None:
@@ -101,25 +104,17 @@ class Driver:
         raise NotImplementedError
 
     def query_stream(self, stream: Handle) -> bool:
-        """Whether all work that the stream has been handed so far has ended.
-
-        Raises:
-            DeviceLost: if the device has stopped working.
-        """
+        """Whether all work that the stream has been handed so far has ended."""
         raise NotImplementedError
 
     def synchronize_stream(self, stream: Handle) -> None:
-        """Block until all work on the stream has ended.
-
-        Raises:
-            DeviceLost: if the device has stopped working.
-        """
+        """Block until all work on the stream has ended."""
         raise NotImplementedError
 
     # Events
 
     def create_event(self, timing: bool = False) -> Handle:
-        """A new event, which counts as reached until it is recorded."""
+        """A new event, which counts as reached until it is recorded; `timing` makes it note the time."""
         raise NotImplementedError
 
     def record(self, event: Handle, stream: Handle) -> None:
@@ -127,19 +122,11 @@ class Driver:
         raise NotImplementedError
 
     def query(self, event: Handle) -> bool:
-        """Whether the event has been reached.
-
-        Raises:
-            DeviceLost: if the device has stopped working.
-        """
+        """Whether the event has been reached."""
         raise NotImplementedError
 
     def synchronize_event(self, event: Handle) -> None:
-        """Block until the event has been reached.
-
-        Raises:
-            DeviceLost: if the device has stopped working.
-        """
+        """Block until the event has been reached."""
         raise NotImplementedError
 
     def elapsed(self, start: Handle, end: Handle) -> float:
@@ -205,8 +192,8 @@ class Driver:
         Args:
             out, source: the arrays.
             stream: the stream that copies.
-            constant: whether the source never changes.  A graph holds only copies from a device to a
-                device, and of constants to one.
+            constant: whether the source never changes.  A graph can hold copies from a device to a device,
+                and of constants to a device.
         """
         raise NotImplementedError
 
@@ -232,15 +219,15 @@ class Driver:
         stream: Handle,
         shared: int = 0,
     ) -> None:
-        """Run a kernel.
+        """Hand a kernel to a stream.
 
         Args:
             function: a result of `function`.
             grid: the numbers of blocks.
-            block: the numbers of threads of each.
+            block: the numbers of threads of a block.
             arguments: in the order of the kernel's parameters.
-            writes: the positions of the arrays among them that the kernel writes; it only reads the others.
-            stream: behind whose work it runs.
+            writes: the positions, in `arguments`, of the arrays that the kernel writes; it only reads the others.
+            stream: the stream.
             shared: bytes of dynamic shared memory of a block.
         """
         raise NotImplementedError
@@ -285,7 +272,7 @@ class Driver:
             out: (n, m) or (b, n, m), of the factors' dtype, or of float32 if that is of half precision.
             bias: (m,), contiguous, of the dtype of `out`, real, and at a multiple of 16 bytes; None for none.  With
                 one, the elements of rows of `out` lie side by side.
-            stream: behind whose work it runs.
+            stream: the stream that computes.
 
         Raises:
             CannotCapture: while the stream is captured, if no graph can hold this product.
@@ -296,9 +283,9 @@ class Driver:
     # Graphs
 
     def begin_capture(self, stream: Handle) -> None:
-        """From now on, put kernels, fills, products, and copies that a graph can hold, for `stream` into a graph.
+        """From now on, put kernels, fills, products and copies for `stream` into a graph, without running them.
 
-        None of them runs.  Other copies for the stream, `call` and `launch_graph` raise `CannotCapture`.
+        Copies and products that no graph can hold, `call` and `launch_graph` raise `CannotCapture`.
         """
         raise NotImplementedError
 
