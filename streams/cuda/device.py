@@ -150,7 +150,7 @@ class CudaDevice:
         return error
 
     def error_report(self, explain: Explain) -> ErrorReport:
-        """Words in which a kernel reports the first wrong value that it finds."""
+        """Words in which a kernel reports a wrong value that it finds."""
         try:
             words = self._reports.pop()
         except IndexError:
@@ -168,8 +168,8 @@ class CudaDevice:
 class ErrorReport:
     """The words in which a kernel reports a wrong value, such as an index that is out of range.
 
-    The kernel writes 1 + the position, or 1 + another number for `explain`, into the first word, if that is 0 still;
-    then it may write the value into the second.
+    The kernel writes 1 + the position, or 1 + another number for `explain`, into the first word, and perhaps the value
+    into the second.
 
     Attributes:
         array: the words, as an argument of the kernel.
