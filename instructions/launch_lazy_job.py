@@ -51,7 +51,7 @@ class LaunchLazyJob(Deferred):
         for blob in (*self.parameters, *self.reads):
             if blob.storage.failure is not None:
                 self.job.fail(blob.storage.failure)
-                self.end()  # without an error: the failure is not this instruction's own
+                self.end()  # ends without an error, since the failure is not its own
                 return
         self._running = True
         self.job.launch(self._over)

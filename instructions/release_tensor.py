@@ -68,7 +68,7 @@ class ReleaseTensor(InstructionPolicy):
 
 
 class Lease:
-    """An object shared by a large tensor and its views; the destructor has the memory of their storage freed.
+    """An object shared by a tensor, mostly a large one, and its views; its destructor has their memory freed.
 
     The interpreter may run a destructor anywhere, also in the middle of scheduling.  So this destructor only leaves a
     note with the machine, which issues a `ReleaseTensor` later; if the machine is idle, the memory is freed with the

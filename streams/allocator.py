@@ -435,7 +435,7 @@ class BinAllocator:
         _let_go(owner)
 
     def _last_dropped(self, size: int) -> Piece | None:
-        """Return the piece that a destructor noted last, without a way through the bins; None if it has another size.
+        """Take the piece that a destructor noted last, which so enters no bin; None if it has not `size` bytes.
 
         Takes back the other noted pieces.  With `on_free`, takes back all of them and returns None.
         """

@@ -33,7 +33,7 @@ class CapturedGraph:
         graph: the driver's handle.
         kept: objects that the work needs.
         reports: where kernels report wrong values, two words for each kernel that can.
-        explains: for each of these kernels, makes the error.
+        explains: for each of these kernels, a function that makes the error.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class _CapturingLauncher(Launcher):
 
     Attributes:
         reports: words in which the graph's kernels report wrong values.
-        explains: for each pair of words in use, makes its error.
+        explains: for each pair of words in use, a function that makes the error.
     """
 
     def __init__(self, device: CudaDevice, stream: Handle, allocator: BinAllocator) -> None:

@@ -1,4 +1,4 @@
-"""Products of matrices by cuBLASLt, which CUDA graphs can hold, through the bindings of nvmath-python.
+"""Products of matrices by cuBLASLt, through the bindings of nvmath-python; CUDA graphs can hold such products.
 
 cuBLASLt stores its matrices column by column, so that a matrix of contiguous rows is a transposed one to it.  Products
 of one kind share a plan: layouts, the operation, and the algorithm that cuBLASLt prefers.  Each stream and each graph
