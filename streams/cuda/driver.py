@@ -134,7 +134,7 @@ class Driver:
         raise NotImplementedError
 
     def step(self) -> bool:
-        """Run a piece of an emulated device's work, if any is left, on this thread; return whether the device is emulated.
+        """On an emulated device, run a piece of work, if any is left, and return True; on a GPU, return False.
 
         Raises:
             DeviceDeadlock: if an emulated device has work left, and none of it can ever run.
