@@ -11,7 +11,7 @@ from .stream import StreamPolicy
 INLINE_BELOW_NANOSECONDS: Final = 100_000
 
 # Work that was handed to the worker cannot be overtaken any more; work that is held back costs a hand-over's time in
-# which the worker is idle.  With this depth it is idle for about a tenth of the time at worst.
+# which the worker is idle.  With this depth the worker is seldom idle.
 DEPTH_NANOSECONDS: Final = 500_000
 
 

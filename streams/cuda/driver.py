@@ -60,8 +60,8 @@ class CannotCapture(RuntimeError):
 class Driver:
     """One CUDA device.
 
-    Any method may raise `DeviceLost` if the device has stopped working.  On an emulated device, the ``synchronize``
-    methods raise `DeviceDeadlock` if the awaited work can never run.
+    Any method may raise `DeviceLost` if the device has stopped working.  An emulated device raises `ValueError` for
+    arrays that do not fit, and `DeviceDeadlock` in the ``synchronize`` methods if the awaited work can never run.
 
     Attributes:
         index: the number of the device.
