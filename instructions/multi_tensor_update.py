@@ -25,7 +25,7 @@ class MultiTensorUpdate(InstructionPolicy):
 
     As one instruction it is dropped as a whole or not at all, and many small arrays are scheduled only once.  If a
     scope has dropped it or the instruction that computes one of its operands, the outputs stay as they are: a training
-    step that is cancelled leaves the parameters as they were before the step.
+    step that is cancelled before its update begins leaves the parameters as they were.
 
     Unless `overwrites`, the outputs' old values are operands, too.  Any other failure held by an operand poisons every
     output, and the kernel is not called.  If the kernel raises, every output is poisoned, too, since the kernel's

@@ -25,7 +25,7 @@ Kernel = Callable[..., Any]
 
 
 class CallPlan:
-    """The kernel of an op and facts about it, shared by calls of the op with operands of the same metas.
+    """The kernel of an op and facts about it, shared by calls of the op with equal attributes and metas.
 
     Args:
         name: the op's name.

@@ -2,7 +2,7 @@
 
 cuBLASLt stores its matrices column by column, so that a matrix of contiguous rows is a transposed one to it.  Products
 of one kind share a plan: layouts, the operation, and the algorithm that cuBLASLt prefers.  Each stream and each graph
-has a workspace of its own, which its products use one after the other.
+that computes products has a workspace of its own, which its products use one after the other.
 
 The bindings call themselves experimental; nothing else in vmflow uses them.
 """
