@@ -66,7 +66,7 @@ class SharedEvent:
 
 
 class StreamRecordEvent(InstructionPolicy):
-    """Record the event `shared` on the instruction's stream, after all work launched there."""
+    """Record the event `shared` on the instruction's stream, behind all work launched there so far."""
 
     __slots__ = ("shared",)
 

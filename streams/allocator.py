@@ -139,8 +139,8 @@ class BinAllocator:
     the piece that a destructor noted last, if that has the right size and there is no `on_free`; else the smallest
     large enough piece of its bin, else the smallest of the next bin that has any, else a new block.
 
-    Any thread may call the methods, which take one lock.  In the middle of a change on the same thread, as from a
-    destructor, pieces can be freed, but `allocate`, `shrink` and `largest` raise `InternalError`.
+    May be called from any thread.  In the middle of a change on the same thread, as from a destructor, pieces can be
+    freed, but `allocate`, `shrink` and `largest` raise `InternalError`.
 
     Args:
         memory: the device's memory, from which blocks are taken.
