@@ -222,6 +222,7 @@ class Job:
         Raises:
             ValueError: if the text is damaged or was written by a newer version, or the constants do not fit; names the
                 place.
+            DeviceUnavailable: if an op runs on a device that cannot be used here.
         """
         return job_from_json(Job, text, constants)
 

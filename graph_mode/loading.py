@@ -34,6 +34,7 @@ from .passes import Settings
 from .plan import Plan
 from .relocation import device_of, moved, relocated
 from .saving import HOST, KIND, MANIFEST, TENSORS, VERSION, FormDescription, Manifest, save_graph
+from .serialization import job_from_json
 from .structured_json import decode, from_json, listed, read, refused, shown
 
 
@@ -138,19 +139,26 @@ class _Loading:
     ) -> tuple[Job, Outside, Tree, tuple[TensorMeta, ...], Tree]:
         if re.fullmatch(r"job_[0-9]{1,9}\.json", form.job) is None:
             raise self._refused(MANIFEST, f"{form.job!r} is no name of a job's file")
-        job: Job = self._read(form.job, Job.from_json)
+        places = HOST, HOST
+
+        def on_its_device(saved: Job) -> Job:
+            nonlocal places
+            places = self._moved(saved)
+            return relocated(saved, *places)
+
+        # Moved before its ops are checked: a machine without the saved device cannot check them on it.
+        job: Job = self._read(form.job, lambda text: job_from_json(Job, text, change=on_its_device))
+        metas = moved(form.metas, *places)
         if any([op.kind == "update" for op in job.ops]) or job.numbers:
             raise self._refused(form.job, "a saved graph predicts, and updates nothing")
-        if [job.buffers[operand].meta for operand in job.inputs] != list(form.metas):
-            raise self._refused(form.job, f"the job's inputs are not those of the form, {list(form.metas)}")
+        if [job.buffers[operand].meta for operand in job.inputs] != list(metas):
+            raise self._refused(form.job, f"the job's inputs are not those of the form, {list(metas)}")
         if len(args_tree.paths(trees[1], "")) != len(job.outputs):
             raise self._refused(form.job, "the job's outputs do not fit the structure of the results")
         if any([draw.generator > len(form.generators) for draw in job.draws]):
             raise self._refused(form.job, "the job draws from a generator that there is not")
         self._require_names(form.job, job, "variable", form.variables)
         self._require_names(form.job, job, "constant", form.constants)
-        places = self._moved(job)
-        job, metas = relocated(job, *places), moved(form.metas, *places)
         buffers = job.buffers
         bindings = {number: self._variable(name, buffers[number].meta) for number, name in form.variables.items()}
         constants = {
@@ -161,12 +169,7 @@ class _Loading:
 
     def _moved(self, job: Job) -> tuple[Device, Device]:
         """The device to replace, and its replacement; twice the CPU if `map_location` was not given."""
-        if self.device is None:
-            return HOST, HOST
-        try:
-            return device_of(job), self.device
-        except ValueError as error:
-            raise ValueError(f"load_graph: the graph in {self.path}: {error}") from None
+        return (HOST, HOST) if self.device is None else (device_of(job), self.device)
 
     def _require_names(self, file: str, job: Job, role: str, names: Mapping[int, str]) -> None:
         expected = {buffer.id for buffer in job.buffers.values() if buffer.role == role}

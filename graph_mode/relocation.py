@@ -39,7 +39,7 @@ def relocated(job: Job, old: Device, new: Device) -> Job:
         inputs = tuple([moved_operand(operand) for operand in op.inputs])
         outputs = tuple([moved_operand(operand) for operand in op.outputs])
         attributes = moved(op.attributes, old, new)
-        if op.kind == "transfer" and inputs[0].meta.device is outputs[0].meta.device:
+        if op.kind == "transfer" and {operand.meta.device for operand in (*inputs, *outputs)} == {new}:
             # Both devices are the same now, so that the transfer becomes a copy, as by `clone`.
             return attrs.evolve(op, op="cast", kind="call", inputs=inputs, outputs=outputs, attributes=attributes)
         return attrs.evolve(op, inputs=inputs, outputs=outputs, attributes=attributes)

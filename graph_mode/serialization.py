@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from vmflow import ops
+from vmflow.errors import DeviceUnavailable
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.ops.table import OPS, OpPlan
 
@@ -67,21 +68,33 @@ def _job_to_json(job: Job) -> dict[str, Any]:
     return content
 
 
-def job_from_json(kind: type[Job], text: str, constants: Mapping[int, Array] | None = None) -> Job:
+def job_from_json(
+    kind: type[Job],
+    text: str,
+    constants: Mapping[int, Array] | None = None,
+    change: Callable[[Job], Job] | None = None,
+) -> Job:
     """The job from a text of `job_to_json`.
 
     Args:
         kind: the class `Job`.
         text: the JSON.
         constants: by buffer, the values of all constants; None leaves them out, for a job that is not to run.
+        change: called with the job before its ops are checked, to move it to another device; None changes nothing.
 
     Raises:
         ValueError: if the text is damaged, of a newer version of the format, or uses unknown ops, or the constants do
             not fit; names the place.
+        DeviceUnavailable: if an op runs on a device that cannot be used here.
     """
     declare_all_ops()  # attributes may be objects of classes in the ops' modules
     builders = {1: _first_job, JOB_VERSION: _job}
-    job: Job = read(text, _JOB, {version: partial(build, kind) for version, build in builders.items()})
+
+    def checked(build: Callable[[type[Job], dict[str, Any]], Job], content: dict[str, Any]) -> Job:
+        job = build(kind, content)
+        return _checked(job if change is None else change(job))
+
+    job: Job = read(text, _JOB, {version: partial(checked, build) for version, build in builders.items()})
     return job if constants is None else attrs.evolve(job, constants=_checked_constants(job, constants))
 
 
@@ -121,16 +134,15 @@ def _first_job(kind: type[Job], content: dict[str, Any]) -> Job:
         if number not in first.buffers:
             raise refused("job.inputs", f"the job has no buffer {number}")
     all_ops = between_feeds_and_fetches(first.ops, first.buffers, first.inputs, first.outputs)
-    return _checked(
-        kind(first.name, first.buffers, all_ops, first.numbers, first.draws, micro_batches=first.micro_batches)
-    )
+    return kind(first.name, first.buffers, all_ops, first.numbers, first.draws, micro_batches=first.micro_batches)
 
 
 # Checks of jobs
 
 
 def _job(kind: type[Job], content: dict[str, Any]) -> Job:
-    return _checked(from_json(content, kind, "job", _JOB_SKIPS))
+    job: Job = from_json(content, kind, "job", _JOB_SKIPS)
+    return job
 
 
 def _checked(job: Job) -> Job:
@@ -229,6 +241,8 @@ def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None
         raise refused(place, f"{op.op} cannot be called like this: {problem}")
     try:
         inferred: OpPlan = op.infer()
+    except DeviceUnavailable:
+        raise
     except Exception as error:
         # An op's inference may raise any error for attributes that no call would pass.
         raise refused(place, f"{op.op} cannot be called like this: {type(error).__name__}: {error}") from error

@@ -550,3 +550,15 @@ def test_where_a_graph_cannot_be_loaded(model: Model, folder: Path) -> None:
         flow.load_graph(folder, "cuda")
     with pytest.raises(TypeError, match="load_graph: map_location must be a device such as 'cpu', not dict"):
         flow.load_graph(folder, {"cuda:0": "cpu"})
+
+
+@pytest.mark.not_on_cuda
+def test_a_graph_of_a_device_that_is_not_here_can_be_loaded_onto_another(folder: Path) -> None:
+    graph = Forward(lambda x: x.to("sim:3").exp() * flow.ones(2, device="sim:3"))
+    expected = bits(graph(flow.ones(2, device="sim:3")))
+    flow.save(graph, folder)
+    for file in folder.glob("*.json"):
+        file.write_text(file.read_text().replace("sim:3", "cuda:3"))
+    with pytest.raises(flow.DeviceUnavailable, match="cuda:3 cannot be used"):
+        flow.load_graph(folder)
+    assert bits(flow.load_graph(folder, "cpu")(flow.ones(2))) == expected
