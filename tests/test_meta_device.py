@@ -91,6 +91,14 @@ def test_a_step_of_training(as_graph: bool) -> None:
         assert all(gradient is not None and gradient.is_meta for gradient in gradients)
 
 
+async def test_launches_of_graphs_do_not_fail(caplog: pytest.LogCaptureFixture) -> None:
+    layer = nn.Linear(2, 2, device="meta")
+    graph = nn.Graph.trace(lambda x: layer(x))
+    async with flow.VirtualMachine():  # which logs failures that nothing has read
+        assert graph(flow.empty(3, 2, device="meta")).is_meta
+    assert not caplog.records
+
+
 def test_a_model_that_no_memory_could_hold() -> None:
     layer = nn.Linear(1 << 22, 1 << 22, device="meta")
     result = layer(flow.empty(1 << 20, 1 << 22, device="meta"))
