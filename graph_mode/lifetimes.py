@@ -56,7 +56,7 @@ class Op:
     Attributes:
         inputs: the ids of the buffers that it reads, by position.
         outputs: the ids of the buffers that it writes, by position.
-        may_share: (position of an input, position of an output): the kernel also works if both are the same memory.
+        may_share: pairs of an input's and an output's position: the kernel also works if both are the same memory.
     """
 
     inputs: tuple[int, ...]
@@ -218,7 +218,7 @@ def lifetimes(
         are left out.
 
     Raises:
-        ValueError: for a result of unknown size that is not pinned, a buffer that two ops produce, or one that its
+        ValueError: for a result of unknown size that is not pinned, a buffer that is produced twice, or one that its
             producer or an earlier op reads.
     """
     producers = producers_of(ops)
@@ -233,7 +233,7 @@ def lifetimes(
 
 
 def producers_of(ops: Sequence[Op]) -> dict[int, int]:
-    """By buffer, the step that produces it; without buffers that no op produces."""
+    """By buffer that an op produces, the step of that op; checks the ops as `lifetimes` says."""
     producers: dict[int, int] = {}
     for step, op in enumerate(ops):
         for name in op.outputs:

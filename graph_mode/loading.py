@@ -46,14 +46,13 @@ def load_graph(folder: str | os.PathLike[str], map_location: Any = None) -> Load
     Args:
         folder: the path.
         map_location: a device in place of the one that the graph ran on, for its arguments too; the parts that ran on
-            the CPU beside another device stay there.  By default everything stays on its device.
+            the CPU beside another device stay there.  None leaves everything on its device.
 
     Raises:
         TypeError: if `folder` is no path, or `map_location` no device.
-        ValueError: if the folder is damaged or has another version of the format; names the file, and the place in it
-            or the tensor.  If `map_location` is an unknown device, or is given for a graph that runs on several devices
-            besides the CPU.
-        DeviceUnavailable: if the graph runs on a device that is not here.
+        ValueError: if the folder is damaged or has another version of the format.  If `map_location` is an unknown
+            device, or is given for a graph that runs on several devices besides the CPU.
+        DeviceUnavailable: if the graph's device, or `map_location`, cannot be used here.
         OSError: if the folder cannot be read.
         ImportError: if the package safetensors is not installed.
 
@@ -73,7 +72,7 @@ def load_graph(folder: str | os.PathLike[str], map_location: Any = None) -> Load
 
 
 class _Loading:
-    """A saved graph that is being loaded from a folder, for `device`; for the devices of the saved jobs if None."""
+    """The loading of a saved graph from a folder onto `device`; onto the saved devices if `device` is None."""
 
     def __init__(self, path: str, device: Device | None) -> None:
         self.path = path
@@ -106,7 +105,7 @@ class _Loading:
                 for job, outside, tree, metas, out_tree in parts
             ]
         except (LookupError, ArithmeticError, LinAlgError) as error:
-            # A pass that computes with the job's constants has failed.
+            # For example, a pass that computes with the job's constants has failed.
             raise ValueError(f"load_graph: the graph in {self.path} cannot be computed: {error}") from error
         return LoadedGraph(self.manifest.name, settings, forms, self.variables)
 
@@ -168,7 +167,7 @@ class _Loading:
         return attrs.evolve(job, constants=constants), Outside(bindings, generators), trees[0], metas, trees[1]
 
     def _moved(self, job: Job) -> tuple[Device, Device]:
-        """The device to replace, and its replacement; twice the CPU if `map_location` was not given."""
+        """The device to replace in a job, and its replacement; twice the CPU if `device` is None."""
         return (HOST, HOST) if self.device is None else (device_of(job), self.device)
 
     def _require_names(self, file: str, job: Job, role: str, names: Mapping[int, str]) -> None:
@@ -239,7 +238,7 @@ def _is_call(tree: Tree) -> bool:
 class LoadedGraph:
     """A loaded graph, without the class and modules that made it; called like the saved one.
 
-    A call returns immediately: ``await`` its result, or read it.
+    A call may return before its results have been computed; to await or read them waits.
 
     Attributes:
         name: the graph's name.
@@ -261,7 +260,7 @@ class LoadedGraph:
 
         Raises:
             ValueError: if no saved form takes such arguments.
-            SessionClosed: if the session in which it was loaded has been closed.
+            SessionClosed: if the session in which the graph was loaded has been closed.
             VirtualMachineClosed: if the virtual machine is closed.
             RuntimeError: while a graph is being built in this context.
         """
@@ -298,7 +297,7 @@ class LoadedGraph:
         raise ValueError(f"{self.name}: {problem}{forms}; save the graph after a call with such arguments")
 
     def forms(self) -> tuple[CompiledGraph, ...]:
-        """The saved forms: one for each kind of arguments."""
+        """The saved forms: one for each structure, shapes and dtypes of arguments."""
         return tuple(self._forms)
 
     @property
@@ -331,7 +330,8 @@ class LoadedGraph:
         Raises:
             KeyError: if a name is missing or unknown; then nothing is changed.
             TypeError: if a value is no tensor; then nothing is changed.
-            ValueError: if a tensor has another shape; then nothing is changed.
+            ValueError: if a tensor has another shape than its variable; then nothing is changed.
+        RuntimeError: if a tensor is on the meta device, and its variable is not; earlier variables may be changed.
         """
         for name in sorted(self._variables.keys() ^ state_dict.keys()):
             problem = "is missing" if name in self._variables else "is not part of the graph"
@@ -422,7 +422,7 @@ def _named_tuple(name: Any, fields: Any, count: int, place: str) -> Any:
 
 
 def _with_named_tuples(saved: Tree, given: Tree) -> Tree:
-    """The given tree with the classes of the saved tree's named tuples, where names and fields are equal."""
+    """The given tree with the saved tree's named-tuple classes at equal places, where names and fields are equal."""
     if not isinstance(saved, Branch) or not isinstance(given, Branch) or len(saved.keys) != len(given.keys):
         return given
     kind = given.kind

@@ -1,7 +1,7 @@
 """Chooses the offsets of a compiled graph's buffers in memory, from their lifetimes.
 
 A graph runs in a fixed order, so that the first and the last step that need each buffer are known beforehand.  Buffers
-that are never needed at the same step may share memory.  Finding the smallest memory is hard (NP-complete).  So `plan`
+that are never needed at the same step may share memory.  Finding the smallest memory is NP-hard.  So `plan`
 tries several greedy placements: buffers are placed one by one, sorted by size, lifetime, size x lifetime, first or last
 step, or the most bytes alive during their lifetime, each into the first or the smallest gap that is free for its whole
 lifetime.  The smallest layout wins.  If it is larger than the most bytes alive at one step, the lower bound, a local
@@ -9,14 +9,14 @@ search tries a limited number of other orders.
 
 Guarantees:
 
-- Buffers needed at the same step never overlap, except that a buffer which `shares` another's memory has its offset.
+- Buffers needed at the same step never overlap, except that a buffer which `shares` another has the other's offset.
   `check` verifies that for any layout.
 - Offsets and the total are multiples of the alignment.  The total is at least `lower_bound`, and at most the sum of
   all rounded sizes.  More search steps never make the total larger.
 - The same buffers give the same layout, in any sequence, if the other arguments are equal.
 
 Before `plan`, `execution_order` orders the ops, `choose_in_place` lets outputs of an op take over the memory of inputs
-that the op reads last, and `lifetimes` makes buffers of the ordered ops.
+that no later op needs, and `lifetimes` makes buffers of the ordered ops.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Layout:
     Attributes:
         offsets: the first byte of each buffer, by its id.
         nbytes: the size of the memory.
-        strategy: the name of the method that found the layout.
+        strategy: the name from `STRATEGIES`, with ", searched" behind it if the local search found the layout.
     """
 
     offsets: dict[int, int] = attrs.field(repr=lambda offsets: f"<of {len(offsets)} buffers>")
@@ -88,8 +88,8 @@ def plan(
 ) -> Layout:
     """Find a place for each buffer, so that those needed at the same step do not overlap.
 
-    Placing very many buffers would take too long: then only the largest are placed in the strategy's order, with the
-    others above them in the order of their steps, and the search tries fewer orders.
+    Sorting strategies would take too long for very many buffers: then these place only the largest in their order, with
+    the others above them in the order of first steps, and the search tries fewer orders, or none.
 
     Args:
         buffers: in any sequence.
@@ -99,7 +99,7 @@ def plan(
         seed: the seed of the local search.
 
     Raises:
-        ValueError: for an unknown strategy, or `strategies` without any; for a negative size or number of steps; for an
+        ValueError: for an unknown strategy, or `strategies` without any; for a negative size or `search_steps`; for an
             alignment below 1; for buffers that end before they begin, have the same id, or share memory with one that
             is unknown, does not begin before them and end where they begin, or is shared already.
     """
@@ -246,7 +246,7 @@ class _Parts:
 
 
 def _parted(blocks: Sequence[Block], visits: int) -> _Parts:
-    """Select the largest blocks, as many as about `visits` looks at placed blocks suffice for; place the others."""
+    """Select the largest blocks, as many as about `visits` comparisons of two blocks can place; place the others."""
     by_size = sorted(range(len(blocks)), key=lambda index: -blocks[index].size)
     at_most = int((2 * visits) ** 0.5)
     small = sorted(by_size[at_most:])
@@ -401,7 +401,7 @@ def _by_area(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
 def _by_peak(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
     """Return sort keys: first blocks with the most bytes alive during their lifetime; of equals, the largest."""
     steps, live = pressure_of(blocks)
-    # Row k has the maxima of all 2**k successive entries of `live`; two such spans cover any range.
+    # Row k has the maximum of each run of 2**k entries of `live`; any range is covered by two runs of one row.
     rows = [live]
     while 2 * (width := 1 << (len(rows) - 1)) <= len(live):
         rows.append(list(map(max, rows[-1], rows[-1][width:])))
@@ -440,7 +440,7 @@ STRATEGIES: Final[tuple[str, ...]] = (*_SWEEPS, *_ORDERED)
 
 
 def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, random: Random) -> _Placement:
-    """Search for a smaller layout by changes to the order in which blocks are placed; none may enlarge the layout.
+    """Search for a smaller layout by changes to the order of placing; changes that enlarge the layout are undone.
 
     First fit in the order of their offsets puts all blocks of a layout where they were, or lower.  So the search begins
     no worse than `start`, and some order leads to the smallest layout of all.
@@ -462,7 +462,9 @@ def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, 
 
 
 def _changed(order: list[int], blocks: Sequence[Block], offsets: list[int], top: int, random: Random) -> list[int]:
-    """Return the order, changed at random: a block that ends at `top` comes earlier, or blocks alive with it move."""
+    """Return the order with one change at random, or none: a block that ends at `top` comes earlier, or blocks alive
+    with it move.
+    """
     changed = list(order)
     at = random.choice([at for at, index in enumerate(order) if offsets[index] + blocks[index].size == top])
     if random.random() < 0.5:

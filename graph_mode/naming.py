@@ -23,7 +23,7 @@ def add_module(module: Module, path: str, names: Names, paths: Paths) -> None:
     """Name a module and its submodules, unless they have names, and their tensors; see `add_tensor`.
 
     Args:
-        module: a module of the graph.
+        module: the module.
         path: its name in the graph.
         names: by storage, the name of a tensor and the tensor.
         paths: by module, its path.
@@ -42,9 +42,9 @@ def add_tensor(tensor: Tensor, name: str, names: Names) -> None:
 
 
 def name_running_module(path: ModulePath | None, names: Names, paths: Paths) -> None:
-    """Name the module whose forward is running and its callers, unless they have names, each with `add_module`.
+    """Name the module whose forward is running, unless it has a name; before it, its callers in the same way.
 
-    A module that no named module contains is named by its class and a number, as a child of its caller, if any.
+    A module that naming a caller has not named gets its class and a number as its name, behind its caller's, if any.
     """
     if path is None:
         return
