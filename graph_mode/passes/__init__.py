@@ -47,7 +47,7 @@ class Pass:
 
     Attributes:
         name: the pass's name in `GraphConfig.disabled`.
-        why: the gain, and the reason for the pass's place in the order of passes.
+        why: the gain, and for some passes the reason for their place in the order of passes.
         apply: takes a job and settings, and returns an improved job, or the same job.
     """
 
@@ -108,7 +108,7 @@ def run_passes(job: Job, settings: Settings, passed: Callable[[str, Job, Job], N
     Args:
         job: as recorded.
         settings: see `Settings`.
-        passed: called after each pass with its name, and the job before and after it; None to call nothing.
+        passed: called after each pass that runs with its name, and the job before and after it; None to call nothing.
 
     Raises:
         ValueError: if `GraphConfig.disabled` names a pass that does not exist.

@@ -16,7 +16,7 @@ from .flow import GATHERING, Flow, flow_of, is_random
 if TYPE_CHECKING:
     from . import Settings
 
-# Up to this many bytes, keeping a constant in memory between launches costs less than computing it at each launch.
+# Up to this many bytes, keeping a constant between launches is taken to cost less than computing it at each launch.
 SMALL: Final = 1 << 16
 
 

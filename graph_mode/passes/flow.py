@@ -27,7 +27,7 @@ Version: TypeAlias = tuple[int, int]
 
 @attrs.frozen
 class Flow:
-    """The writers and readers of a job's buffers, which define versions.
+    """The writers and readers of a job's buffers.
 
     Attributes:
         job: the job.
@@ -98,7 +98,7 @@ def check_same_flow(before: Job, after: Job) -> None:
     """Check that `after` has the same op objects as `before`, in any order, and each finds the same versions in both.
 
     Raises:
-        ValueError: if an op is missing or new; or if an op finds another version, with the op's name.
+        ValueError: if an op is missing or new, or finds another version.
     """
     places = {id(op): position for position, op in enumerate(before.ops)}
     if sorted(places.values()) != sorted([places.get(id(op), -1) for op in after.ops]):

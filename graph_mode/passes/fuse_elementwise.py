@@ -1,7 +1,7 @@
 """Fuse connected elementwise ops into single `fused` ops.
 
-The ops of a group move down to the place of the group's last op.  So a group ends where an op outside uses its results
-or changes its operands, and where waiting for the last op would keep more memory than fusing saves.
+The ops of a group move down to the place of the group's last op.  So a group ends where an op outside uses the group's
+results or changes its operands, and where waiting for the last op would keep more memory than fusing saves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vmflow.graph_mode.job import Job, JobOp, Operand
 from vmflow.ops.fused import Step, can_fuse
 from vmflow.ops.table import encoded
 
-# The most ops and arrays of a group: the tiles of more would not fit into the cache together.
+# The most ops and arrays of a group; the tiles of all its arrays shall fit into the cache together.
 _STEPS: Final = 64
 _ARRAYS: Final = 24
 
@@ -89,7 +89,7 @@ class _Grouping:
             self.open.append(self._together(joined, position, op))
 
     def _disturbs(self, op: JobOp, group: _Group) -> bool:
-        """Whether a group has to end before `op`, which needs or changes its results, or changes its operands."""
+        """Whether `op` needs or changes results of the group, or changes operands of the group."""
         needs = any([buffer in group.makes for buffer in op.reads()])
         return needs or any([buffer in group.makes or buffer in group.reads for buffer in op.writes()])
 
@@ -189,7 +189,7 @@ def _fused(job: Job, group: _Group, needed: set[int]) -> JobOp:
     for number, op in enumerate(ops, len(inputs)):
         operands = tuple([results[read.buffer] if read.buffer in results else inputs[read] for read in op.inputs])
         steps.append((op.op, op.attributes, tuple([encoded(scalar) for scalar in op.scalars]), operands))
-        # Set after `operands` is computed, since the op may read an earlier version of this buffer.
+        # Set after `operands` is computed: an op reads what was in its result's buffer before.
         results[op.outputs[0].buffer] = number
     last_of = {op.outputs[0].buffer: number for number, op in enumerate(ops)}
     outputs = [

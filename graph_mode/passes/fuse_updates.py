@@ -17,7 +17,9 @@ from vmflow.instructions.multi_tensor_update import UpdateKernel
 
 
 def fuse_updates(job: Job) -> Job:
-    """Fuse updates of one name, device, phase, stage and `overwrites`, unless ops or gradients prevent it."""
+    """Fuse updates of one name, device, phase, stage and `overwrites`, unless ops between them or gradients' memory
+    prevent it.
+    """
     last_use: dict[int, int] = {}
     for position, op in enumerate(job.ops):
         for buffer in (*op.reads(), *op.writes()):
@@ -59,7 +61,7 @@ def _may_join(job: Job, group: list[int], position: int, last_use: dict[int, int
 
 
 def _disturbs(job: Job, group: list[int], op: JobOp) -> bool:
-    """Whether a group of updates has to run before `op`, which uses the updates' results or writes their operands."""
+    """Whether `op` uses results of the group's updates, or writes their results or operands."""
     members = [job.ops[position] for position in group]
     written = {buffer for member in members for buffer in member.writes()}
     read = {buffer for member in members for buffer in member.reads()}

@@ -1,4 +1,4 @@
-"""Leave out ops that change nothing: copies, double negation; of real numbers, casts there and back, and * 1 or + 0.
+"""Bypass ops that change nothing: copies, double negation; of real numbers, casts there and back, and * 1 or - 0.
 
 Readers of such an op's result read the op's source instead, as long as the source holds the same version; a later pass
 drops an op without readers.  Every bit stays as it was, but for unusual NaNs: casts and arithmetic would quiet a
@@ -49,7 +49,7 @@ class _Origin:
     Attributes:
         operand: the operand whose elements, in C order, the version was made of.
         version: the version of the operand's buffer at that time.
-        phase: the phase of the op that made the version.
+        phase: the phase of the op that has read the operand.
     """
 
     operand: Operand
@@ -74,7 +74,7 @@ class _Walk:
     cast: dict[Version, _Origin] = attrs.field(factory=dict)
 
     def rewritten(self, position: int, op: JobOp) -> JobOp:
-        """Return the op, changed to read the unchanged sources of equal operands, and note the source of its result."""
+        """Return the op, changed to read sources in place of equal operands, and note the source of the op's result."""
         if op.kind in GATHERING:
             return op  # ops that connect phases need buffers of their own
         inputs = tuple([self._behind(operand, position, op) for operand in op.inputs])
@@ -93,8 +93,8 @@ class _Walk:
         return _through(operand, origin.operand) or operand
 
     def _there(self, origin: _Origin, position: int, op: JobOp) -> bool:
-        """Whether an op can read a source: unchanged, copied in the op's phase, not overwritten by the op, and no
-        variable if the op is a fetch.
+        """Whether an op can read a source: the source is unchanged, was read in the op's phase, is not overwritten by
+        the op, and is no variable if the op is a fetch.
         """
         buffer = origin.operand.buffer
         if self.flow.version(buffer, position) != origin.version:
@@ -105,7 +105,7 @@ class _Walk:
         return origin.phase == op.phase and buffer not in op.writes()
 
     def _shorter(self, position: int, op: JobOp) -> JobOp:
-        """Return the op; a cast of a lossless cast is changed to read the first cast's operand, if that is allowed."""
+        """Return a cast; if its operand is another cast's result, it reads that cast's operand where no bit changes."""
         (operand,) = op.inputs
         origin = self.cast.get(self.flow.version(operand.buffer, position))
         if origin is None or not is_whole(operand, self.flow.job) or not self._there(origin, position, op):
@@ -172,11 +172,11 @@ def _neutral(op: JobOp) -> bool:
 
 
 def _loses_nothing(first: DType, second: DType, third: DType) -> bool:
-    """Whether a cast from the first dtype to the second and then to the third is known to equal one to the third."""
+    """Whether casts from the first dtype to the second and on to the third are known to equal a direct cast."""
     if first.is_floating_point:
         return second in _HELD.get(first, ()) and third.is_floating_point
     if max(first.category, second.category, third.category) >= dtypes.FLOATING:
-        # numpy casts integers to 16-bit floating-point dtypes with a rounding of its own.
+        # Two casts may round an integer otherwise than one.
         return False
     if first is dtypes.bool_ or first is second:
         return True

@@ -1,8 +1,8 @@
 """Compute a block's results again for the backward pass, instead of keeping them until then.
 
 For a block with ``config.activation_checkpointing``, the ops of its forward pass that its backward pass depends on are
-repeated right before the first backward op that reads a result within the block.  The block's inputs, and outputs that
-are read later, stay in memory; results within it are released after the forward pass.  A block that is called several
+repeated right before the first backward op that reads a result within the block.  The block's inputs, and outputs with
+readers behind that, stay in memory; results within the block are released after the forward pass.  A block that is called several
 times is repeated once for each call; calls that follow each other directly are repeated together.
 
 A second run gives the same bits: random ops have the same place in their generator's sequence.  If a buffer that the
@@ -28,7 +28,7 @@ _REPEATABLE: Final = ("call", "into", "transfer")
 
 @attrs.define(eq=False)
 class _Entry:
-    """An op of a job that the pass changes.
+    """An op of the job being changed.
 
     Attributes:
         op: the op.
@@ -40,7 +40,7 @@ class _Entry:
 
     @property
     def forward(self) -> bool:
-        """Whether the op is a forward op or a copy, whose results a backward pass may read."""
+        """Whether the op is a forward op, or a copy of one."""
         return not self.op.backward or self.copy > 0
 
 
@@ -130,7 +130,7 @@ class _Work:
 
     def _stays_the_same(self, chosen: list[int], made: set[int], own: set[int], place: int) -> bool:
         """Whether running these ops again at `place` gives equal results and has no other effect."""
-        written: dict[int, int] = {}  # for each buffer, the position of its last write before `place`
+        written: dict[int, int] = {}  # by buffer, its last write between the first chosen op and `place`
         for position in range(chosen[0], place):
             written.update(dict.fromkeys(self.entries[position].op.writes(), position))
         again: set[int] = set()

@@ -2,8 +2,8 @@
 
 A value is released during its longest time without a read since its last use in the forward pass, and computed again
 before the backward read that follows.  Each operand of the repeated op is still there, is computed again, too, or is
-kept longer if that takes less memory than it saves.  Ops that change variables, such as those of running statistics,
-are not repeated.
+kept longer if that takes less memory than the release saves.  Ops that change variables, such as those of running
+statistics, are not repeated.
 
 Values are chosen greedily: among those that are kept unused at the peak, the value that saves most bytes per
 nanosecond, until none lowers the peak.  Then choices that do not lower the peak after all are dropped.  The repeated
@@ -214,9 +214,8 @@ class _Chain:
         return needed
 
     def _best_at(self, peak: int, allowance: int) -> _Choice | None:
-        """Return the best choice whose value is absent at step `peak` and that raises no other step above the peak.
-
-        The choice's recomputation costs at most `allowance`.  None if there is no such choice.
+        """Return the first candidate that costs at most `allowance`, and lowers the bytes at step `peak` and raises no
+        step above them; None if there is none.
         """
         most = int(self._live[peak])
         for choice in self._candidates:
@@ -226,7 +225,7 @@ class _Chain:
         return None
 
     def _lowers(self, choice: _Choice, peak: int, most: int) -> bool:
-        """Whether the choice lowers the bytes at `peak`, raises no step above it, and reads no forgotten value."""
+        """Whether the choice lowers the bytes at `peak`, raises none above `most`, and reads no value chosen before."""
         longer = [nbytes for since, nbytes in choice.longer if since <= peak]
         if sum(longer) >= choice.size or not self._forgotten.isdisjoint(choice.reads):
             return False
@@ -284,7 +283,7 @@ class _Chain:
             if span is None or span.last >= self._step[place]:
                 continue  # alive in any case
             if self._job.buffers[buffer].role == "input":
-                return False  # an argument cannot be read later: the caller gets its memory back once it has been read
+                return False  # an argument that lies in the caller's memory is given back after its last read
             maker = self._flow.writers.get(buffer, [-1])[0]
             further, others = set(again), dict(longer)
             if maker >= 0 and self._collect(maker, place, further, others, depth - 1):
@@ -319,7 +318,7 @@ def _with_copies(job: Job, chosen: list[_Choice]) -> Job:
 
 
 def _copy(op: JobOp, own: dict[int, int], buffers: dict[int, Buffer]) -> JobOp:
-    """Return a copy of the op with operands renamed by `own`, and with new result buffers, which are added to `own`."""
+    """Return a copy of the op with operands renamed by `own`; its new buffers are added to `own` and `buffers`."""
     inputs = renamed(op.inputs, own)
     for operand in op.outputs:
         number = own[operand.buffer] = max(buffers) + 1
