@@ -22,7 +22,7 @@ class Arena:
             job.
         lower_bound: the most bytes alive at one step; no layout needs less.
         without_reuse: the bytes of all buffers next to each other.
-        strategy: the name of the method that found the layout.
+        strategy: how the layout was found; see `memory_planning.Layout`.
     """
 
     nbytes: int
@@ -89,7 +89,7 @@ class Plan:
         chains: by task of the kind "compute", its ops.
         gathers: by task of one op of the kind "unpack", "accumulate" or "pack", the position of this op in the job.
         contents: by register that holds data, its buffers.
-        device: the device of the first task, with the stream on which launches are started; the CPU without tasks.
+        device: the device of the first task, on which launches are started; the CPU without tasks.
         launches_at_once: the number of launches that may run at the same time.
 
     Raises no errors.
@@ -153,5 +153,5 @@ class Plan:
         return plan_picture(self).html()
 
     def memory_report(self) -> str:
-        """Return a text about the memory that a run needs, its lower bound, and the need without reuse."""
+        """Return a text about the memory of tasks and registers, its lower bound, and its size without reuse."""
         return memory_report(self)

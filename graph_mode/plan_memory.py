@@ -65,7 +65,7 @@ class PlanMemory:
             self.tensors[kind, number, slot] = empty(nbytes, dtype=dtypes.uint8, device=device)
 
     def unsettled(self) -> list[Storage]:
-        """All storages of the memory, for which a launch has to wait; none once an earlier call found all allocated."""
+        """The storages for which a launch has to wait: all, or none once an earlier call found all allocated."""
         if self._settled:
             return []
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
@@ -133,7 +133,7 @@ class PlanMemory:
 
 
 def gather(kind: str, read: Array, written: Array, index: int, count: int) -> None:
-    """Run step `index` of `count` of a kind: "unpack" and "pack" copy a slice, "accumulate" copies or adds an array."""
+    """Do step `index` of `count`: "unpack" and "pack" copy a slice, "accumulate" copies (first) or adds an array."""
     if kind == "unpack":
         size = read.shape[0] // count
         assign(written, rows_of(read, index * size, (index + 1) * size))

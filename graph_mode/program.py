@@ -177,9 +177,9 @@ class Program:
         self._bound: list[tuple[int, Storage, Array]] = []
         # The steps by index of the op; None for ops whose steps are made for each launch.
         self._parts: list[list[Step] | None] = []
-        # All steps in one list, if no op's steps are made for each launch.
+        # The steps of `_parts` in one list; used if no op's steps are made for each launch.
         self._steps: list[Step] = []
-        # Kernels by the index of their op in the chain: looking kernels up takes longer than making their steps.
+        # Kernels by the index of their op in the chain, for steps that are made for each launch.
         self._kernels: dict[int, Kernel] = {}
         self._kept = [(job.inputs.index(number), number) for number in chain.kept]
         self._direct = [(output, job.outputs[output].buffer) for output in chain.straight]
@@ -187,7 +187,7 @@ class Program:
         self._last_use = self._last_use_of(frozenset(chain.kept))
         self._inputs: list[tuple[int, Array]] = []
         self._numbers: list[tuple[int, Array]] = []
-        # The outputs to copy to the launch, each with its array, which is None if it lies in the caller's memory.
+        # The outputs to copy to the launch, each with its array: None if the output lies in an argument's memory.
         self._outputs: list[tuple[int, Operand, Array]] = []
         # The placeholders among the ops' scalars; and their values in a replay, None if `launch` gives them.
         self._drawn = list(
@@ -197,7 +197,7 @@ class Program:
         self.replay: Replay | None = None
 
     def run(self, launch: Launch, micro: int = 0) -> None:
-        """Run the ops of the chain once.
+        """Run the ops of the chain once; on the meta device, run nothing.
 
         Args:
             launch: the launch that holds the arguments and gets the results.
@@ -240,7 +240,7 @@ class Program:
             for kernel, arguments, out in steps:
                 store(kernel(*arguments), out)
         except Exception as error:
-            # The iterator's rest tells the step: counting would cost as much as a tiny op's bookkeeping.
+            # The iterator's rest tells which step has failed, so that the loop need not count.
             failed = len(prepared) - length_hint(steps) - 1
             raise caused_by(ProgramError(owner(failed), error), error)  # noqa: B904
 

@@ -2,8 +2,8 @@
 
 For a block with ``config.activation_checkpointing``, the ops of its forward pass that its backward pass depends on are
 repeated right before the first backward op that reads a result within the block.  The block's inputs, and outputs with
-readers behind that, stay in memory; results within the block are released after the forward pass.  A block that is called several
-times is repeated once for each call; calls that follow each other directly are repeated together.
+readers behind that, stay in memory; results within the block are released after the forward pass.  A block that is
+called several times is repeated once for each call; calls that follow each other directly are repeated together.
 
 A second run gives the same bits: random ops have the same place in their generator's sequence.  If a buffer that the
 ops read has been written since, the call is left as it is.  Ops that change variables, such as those of running
