@@ -8,7 +8,7 @@ the actors' decisions, one thread at a time.
 No thread waits for a runtime's lock.  A thread leaves its event in a queue and handles all events, unless another
 thread is doing so; that thread looks at the queue again before it stops.
 
-A plan of a single task, the common case, needs no actors: its launches run in the order of the task's stream.  Calls,
+A plan of a single task without micro-batches, the common case, needs no actors: its launches run in order.  Calls,
 results and failures are as for other plans; with `GraphConfig.actors` the single task has an actor, too.
 """
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 # A single task with a lower cost than this, in nanoseconds, locks its arguments until the run ends: an instruction that
-# unlocks the arguments earlier would cost as much.
+# unlocks the arguments earlier would cost time, too.
 _SHORT: Final = 20_000
 
 
@@ -88,7 +88,7 @@ class GraphRuntime:
     Attributes:
         name: the name of the graph.
         handle: see `Handle`.
-        at_once: the number of launches that may run at the same time.
+        at_once: the most launches that may run at the same time.
         memory: see `PlanMemory`.
         launching: the name of the instruction that starts a launch.
         launches: the stream of the instructions `LaunchLazyJob`.
@@ -192,7 +192,7 @@ class GraphRuntime:
             return Stream(known.name, known.device, known.policy)
 
     def expect(self, launch: Launch) -> bool:
-        """Register a launch that is about to be issued; False if the runtime is closed, and another has to run it."""
+        """Register a launch that is about to be issued; False if the runtime is closed, and another has to run the launch."""
         launch.report_to(self.over)
         self._open.add(launch)
         # `close` sets `_closing`, then looks for launches; here the launch is added, then `_closing` is read.  So one
@@ -203,7 +203,7 @@ class GraphRuntime:
         return False
 
     def over(self, launch: Launch) -> None:
-        """Remove a launch that has ended, or was never issued."""
+        """Forget a launch that has ended, or was never issued, and let launches that wait for it start."""
         self._open.discard(launch)
         if launch.stream is not None:
             self._free_streams.append(launch.stream)
@@ -236,7 +236,7 @@ class GraphRuntime:
         else:
             # Run here only if no other launch is running, which might compute this launch's arguments, or change them.
             if self.short and self._queue.has_one() and self.machine.would_run_here(single.stream, single.cost):
-                single.act(self, launch)  # issuing an instruction would take longer than the run
+                single.act(self, launch)  # saves the time to issue an instruction
                 return
             act = GraphAct(self, single, launch)
             self.machine.issue_from_within(Instruction(single.stream, act, (), (), single.cost))
@@ -268,7 +268,7 @@ class GraphRuntime:
                 self._again = False
                 self._handle_events(ended)
             except Exception as error:
-                # The actors contradict themselves: fail all launches, and ask the actors nothing more.
+                # The actors' state is unknown: fail all launches, and ask the actors nothing more.
                 self._dead = Failure(error)
                 self._refuse()
                 self.system = None
