@@ -192,7 +192,7 @@ class GraphRuntime:
             return Stream(known.name, known.device, known.policy)
 
     def expect(self, launch: Launch) -> bool:
-        """Register a launch that is about to be issued; False if the runtime is closed, and another has to run the launch."""
+        """Register a launch before it is issued; False if the runtime is closed, and another has to run the launch."""
         launch.report_to(self.over)
         self._open.add(launch)
         # `close` sets `_closing`, then looks for launches; here the launch is added, then `_closing` is read.  So one
