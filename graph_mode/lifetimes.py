@@ -233,7 +233,11 @@ def lifetimes(
 
 
 def producers_of(ops: Sequence[Op]) -> dict[int, int]:
-    """By buffer that an op produces, the step of that op; checks the ops as `lifetimes` says."""
+    """By buffer, the step that produces it, if any.
+
+    Raises:
+        ValueError: for a buffer that is produced twice, or one that its producer or an earlier op reads.
+    """
     producers: dict[int, int] = {}
     for step, op in enumerate(ops):
         for name in op.outputs:

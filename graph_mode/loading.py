@@ -238,7 +238,7 @@ def _is_call(tree: Tree) -> bool:
 class LoadedGraph:
     """A loaded graph, without the class and modules that made it; called like the saved one.
 
-    A call may return before its results have been computed; to await or read them waits.
+    A call may return before its results have been computed: ``await`` them, or read them.
 
     Attributes:
         name: the graph's name.

@@ -68,7 +68,7 @@ class Layout:
     Attributes:
         offsets: the first byte of each buffer, by its id.
         nbytes: the size of the memory.
-        strategy: the name from `STRATEGIES`, with ", searched" behind it if the local search found the layout.
+        strategy: the name of the strategy that found the layout; with ", searched" if the local search improved it.
     """
 
     offsets: dict[int, int] = attrs.field(repr=lambda offsets: f"<of {len(offsets)} buffers>")
@@ -88,8 +88,8 @@ def plan(
 ) -> Layout:
     """Find a place for each buffer, so that those needed at the same step do not overlap.
 
-    Sorting strategies would take too long for very many buffers: then these place only the largest in their order, with
-    the others above them in the order of first steps, and the search tries fewer orders, or none.
+    Strategies that sort would take too long for very many buffers: then they place only the largest buffers in their
+    order, and the others above in the order of first steps; and the search tries fewer orders, or none.
 
     Args:
         buffers: in any sequence.

@@ -42,9 +42,10 @@ def add_tensor(tensor: Tensor, name: str, names: Names) -> None:
 
 
 def name_running_module(path: ModulePath | None, names: Names, paths: Paths) -> None:
-    """Name the module whose forward is running, unless it has a name; before it, its callers in the same way.
+    """Name the module whose forward is running, unless it has a name; first its callers, in the same way.
 
-    A module that naming a caller has not named gets its class and a number as its name, behind its caller's, if any.
+    To name a caller names its submodules.  A module that still has no name gets its class and a number, as in
+    "linear_0", behind the name of its caller, if any.
     """
     if path is None:
         return
@@ -64,7 +65,7 @@ def name_running_module(path: ModulePath | None, names: Names, paths: Paths) -> 
 
 
 def surroundings(function: Callable[..., Any]) -> Iterator[tuple[str, Module | Tensor]]:
-    """The modules and tensors that a function may use from its surroundings, with their names there.
+    """Modules and tensors that a function may use from its surroundings, with their names there.
 
     They are looked up in its closure, in the globals that it names, in the object whose method it is, and in the items
     of dicts, lists and tuples there.  If the function is itself a module, it is the only one.

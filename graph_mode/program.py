@@ -187,7 +187,7 @@ class Program:
         self._last_use = self._last_use_of(frozenset(chain.kept))
         self._inputs: list[tuple[int, Array]] = []
         self._numbers: list[tuple[int, Array]] = []
-        # The outputs to copy to the launch, each with its array: None if the output lies in an argument's memory.
+        # The outputs to copy to the launch, each with its array: None if the output lies in the caller's memory.
         self._outputs: list[tuple[int, Operand, Array]] = []
         # The placeholders among the ops' scalars; and their values in a replay, None if `launch` gives them.
         self._drawn = list(

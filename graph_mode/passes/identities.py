@@ -105,7 +105,7 @@ class _Walk:
         return origin.phase == op.phase and buffer not in op.writes()
 
     def _shorter(self, position: int, op: JobOp) -> JobOp:
-        """Return a cast; if its operand is another cast's result, it reads that cast's operand where no bit changes."""
+        """Return `op`, a cast; the cast of a cast's result reads the first operand where this changes no bit."""
         (operand,) = op.inputs
         origin = self.cast.get(self.flow.version(operand.buffer, position))
         if origin is None or not is_whole(operand, self.flow.job) or not self._there(origin, position, op):

@@ -1,8 +1,8 @@
 """Compute a block's results again for the backward pass, instead of keeping them until then.
 
 For a block with ``config.activation_checkpointing``, the ops of its forward pass that its backward pass depends on are
-repeated right before the first backward op that reads a result within the block.  The block's inputs, and outputs with
-readers behind that, stay in memory; results within the block are released after the forward pass.  A block that is
+repeated right before the first backward op that reads a result within the block.  The block's inputs, and outputs that
+are read after that, stay in memory; results within the block are released after the forward pass.  A block that is
 called several times is repeated once for each call; calls that follow each other directly are repeated together.
 
 A second run gives the same bits: random ops have the same place in their generator's sequence.  If a buffer that the
