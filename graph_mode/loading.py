@@ -53,6 +53,7 @@ def load_graph(folder: str | os.PathLike[str], map_location: Any = None) -> Load
         ValueError: if the folder is damaged or has another version of the format.  If `map_location` is an unknown
             device, or is given for a graph that runs on several devices besides the CPU.
         DeviceUnavailable: if the graph's device, or `map_location`, cannot be used here.
+        SessionClosed: if the present session has been closed.
         OSError: if the folder cannot be read.
         ImportError: if the package safetensors is not installed.
 

@@ -45,7 +45,7 @@ from .lifetimes import (
     timeline as timeline,
 )
 
-# The most placed blocks looked at in all strategies together, and again in the search: half a second or so each.
+# The most looks at placed blocks in all strategies that sort, and again in the search: half a second or so each.
 _VISITS: Final = 8_000_000
 
 
