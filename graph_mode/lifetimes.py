@@ -233,11 +233,7 @@ def lifetimes(
 
 
 def producers_of(ops: Sequence[Op]) -> dict[int, int]:
-    """By buffer, the step that produces it, if any.
-
-    Raises:
-        ValueError: for a buffer that is produced twice, or one that its producer or an earlier op reads.
-    """
+    """By buffer, the step that produces it, if any; raises ValueError for ops that could not run in this order."""
     producers: dict[int, int] = {}
     for step, op in enumerate(ops):
         for name in op.outputs:

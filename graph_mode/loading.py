@@ -146,7 +146,7 @@ class _Loading:
             places = self._moved(saved)
             return relocated(saved, *places)
 
-        # Moved before its ops are checked: a machine without the saved device cannot check them on it.
+        # Moved before the ops are checked, since ops can only be checked for devices that can be used here.
         job: Job = self._read(form.job, lambda text: job_from_json(Job, text, change=on_its_device))
         metas = moved(form.metas, *places)
         if any([op.kind == "update" for op in job.ops]) or job.numbers:
@@ -329,10 +329,11 @@ class LoadedGraph:
         """Replace the values of the variables.
 
         Raises:
-            KeyError: if a name is missing or unknown; then nothing is changed.
-            TypeError: if a value is no tensor; then nothing is changed.
-            ValueError: if a tensor has another shape than its variable; then nothing is changed.
-        RuntimeError: if a tensor is on the meta device, and its variable is not; earlier variables may be changed.
+            KeyError: if a name is missing or unknown.
+            TypeError: if a value is no tensor.
+            ValueError: if a tensor has another shape than its variable.
+            RuntimeError: if a tensor is on the meta device, and its variable is not.  Only this error may leave some
+                variables changed.
         """
         for name in sorted(self._variables.keys() ^ state_dict.keys()):
             problem = "is missing" if name in self._variables else "is not part of the graph"

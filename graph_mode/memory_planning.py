@@ -3,7 +3,7 @@
 A graph runs in a fixed order, so that the first and the last step that need each buffer are known beforehand.  Buffers
 that are never needed at the same step may share memory.  Finding the smallest memory is NP-hard.  So `plan`
 tries several greedy placements: buffers are placed one by one, sorted by size, lifetime, size x lifetime, first or last
-step, or the most bytes alive during their lifetime, each into the first or the smallest gap that is free for its whole
+step, or the most bytes alive during their lifetime, each into the lowest or the smallest gap that is free for its whole
 lifetime.  The smallest layout wins.  If it is larger than the most bytes alive at one step, the lower bound, a local
 search tries a limited number of other orders.
 
@@ -68,7 +68,7 @@ class Layout:
     Attributes:
         offsets: the first byte of each buffer, by its id.
         nbytes: the size of the memory.
-        strategy: the name of the strategy that found the layout; with ", searched" if the local search improved it.
+        strategy: the name of the strategy, with ", searched" if the local search improved its layout.
     """
 
     offsets: dict[int, int] = attrs.field(repr=lambda offsets: f"<of {len(offsets)} buffers>")
@@ -88,8 +88,8 @@ def plan(
 ) -> Layout:
     """Find a place for each buffer, so that those needed at the same step do not overlap.
 
-    Strategies that sort would take too long for very many buffers: then they place only the largest buffers in their
-    order, and the others above in the order of first steps; and the search tries fewer orders, or none.
+    With very many buffers, strategies that sort place only the largest in their order, and the others above in the
+    order of first steps; and the search tries fewer orders, or none.
 
     Args:
         buffers: in any sequence.
@@ -304,7 +304,7 @@ def _insert(blocks: Sequence[Block], order: Iterable[int], smallest_gap: bool, l
 
 
 def _sweep(blocks: Sequence[Block], indices: Iterable[int], backwards: bool, smallest_gap: bool) -> list[int]:
-    """Place blocks in the order of their first steps, or of their last from the end, as an allocator would at run time.
+    """Place blocks in the order of their first steps, or backwards in that of their last steps.
 
     Only the gaps at one step have to be known, so that this takes little time also for many blocks.
 

@@ -44,8 +44,7 @@ def add_tensor(tensor: Tensor, name: str, names: Names) -> None:
 def name_running_module(path: ModulePath | None, names: Names, paths: Paths) -> None:
     """Name the module whose forward is running, unless it has a name; first its callers, in the same way.
 
-    To name a caller names its submodules.  A module that still has no name gets its class and a number, as in
-    "linear_0", behind the name of its caller, if any.
+    A module that still has no name then gets its class and a number ("linear_0"), behind its caller's name, if any.
     """
     if path is None:
         return

@@ -210,7 +210,7 @@ class Program:
             Exception: any other error, for example if the launch's arguments do not fit.
         """
         if self.chain.device.type == "meta":
-            return  # its arrays have no memory; the launch's end gives the arguments back
+            return  # arrays of the meta device have no memory; the launch's end gives its arguments back
         self._bind(launch)
         self.launch, self.micro = launch, micro
         for number, array in self._inputs:

@@ -1,15 +1,15 @@
 """`GraphRuntime` runs a plan on a virtual machine: actors decide, and their acts are instructions.
 
 Each act that computes is an instruction on the stream of its actor's task.  The instruction has no operands, since the
-actors' messages decide when it may run.  When it has run, the actor's messages to other streams go out, and further
-acts may be issued.  The actors (see `graph_mode.actors`) have no thread of their own: threads that report events run
-the actors' decisions, one thread at a time.
+actors' messages decide when it may run.  When it has run, further acts may be issued.  The actors (see
+`graph_mode.actors`) have no thread of their own: threads that report events run the actors' decisions, one thread at a
+time.
 
 No thread waits for a runtime's lock.  A thread leaves its event in a queue and handles all events, unless another
 thread is doing so; that thread looks at the queue again before it stops.
 
-A plan of a single task without micro-batches, the common case, needs no actors: its launches run in order.  Calls,
-results and failures are as for other plans; with `GraphConfig.actors` the single task has an actor, too.
+A plan of a single task without micro-batches, the common case, has no actors, unless `GraphConfig.actors` asks for one:
+its launches run in order.
 """
 
 from __future__ import annotations

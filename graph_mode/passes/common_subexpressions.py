@@ -20,7 +20,7 @@ def share_common_subexpressions(job: Job, settings: Settings) -> Job:
     """Leave out each op that repeats an earlier op of its phase and stage on the same versions of the same buffers.
 
     Equal small constants become one.  Random ops stay, and so do ops that write into given memory or whose results are
-    written again.  Ops without operands stay if their results are large: keeping them costs more than a second run.
+    written again.  Ops without operands stay if their results are large.
     """
     flow = flow_of(job)
     same = _equal_constants(job, flow)

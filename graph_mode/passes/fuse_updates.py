@@ -1,8 +1,7 @@
 """Fuse the updates of several optimizers, or other ops that change many tensors together, into one op.
 
-An update happens whole or not at all; fused steps of two optimizers succeed or fail together.  Each update moves down
-to the place of its group's last update, but not past an op that uses its results or writes its operands, and not where
-a gradient would be kept longer.
+Fused steps of two optimizers succeed or fail together.  Each update moves down to the place of its group's last update,
+but not past an op that uses its results or writes its operands, and not where a gradient would be kept longer.
 """
 
 from __future__ import annotations

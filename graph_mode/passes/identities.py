@@ -2,9 +2,8 @@
 
 Readers of such an op's result read the op's source instead, as long as the source holds the same version; a later pass
 drops an op without readers.  Every bit stays as it was, but for unusual NaNs: casts and arithmetic would quiet a
-signalling NaN, and some clear a NaN's payload.  No arithmetic makes such NaNs, so casts and arithmetic of
-floating-point numbers stay where their operand is a constant, fed or copied.  Other ops that move elements, such as
-`flip`, are taken for arithmetic.
+signalling NaN, and some clear a NaN's payload.  So casts and arithmetic of floating-point numbers stay where their
+operand is a constant, fed or copied.  Other ops that move elements, such as `flip`, are taken for arithmetic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Split the bias off a dense layer whose result feeds elementwise ops, so that the addition is fused with them.
 
-BLAS then writes the product into memory, and one fused op adds the bias and applies the activation in place.  The
-arithmetic on each element is the same, so that every bit stays as it was.
+BLAS then writes the product into memory, and one fused op adds the bias and applies the activation.  The arithmetic on
+each element is the same, so that every bit stays as it was.
 """
 
 from __future__ import annotations
