@@ -1,16 +1,15 @@
 """Chooses the offsets of a compiled graph's buffers in memory, from their lifetimes.
 
 A graph runs in a fixed order, so that the first and the last step that need each buffer are known beforehand.  Buffers
-that are never needed at the same step may share memory.  Finding the smallest memory is NP-hard.  So `plan`
-tries several greedy placements: buffers are placed one by one, sorted by size, lifetime, size x lifetime, first or last
-step, or the most bytes alive during their lifetime, each into the lowest or the smallest gap that is free for its whole
+that are never needed at the same step may share memory.  Finding the smallest memory is NP-hard.  So `plan` tries
+several greedy placements: buffers are placed one by one, sorted by size, lifetime, size x lifetime, first or last step,
+or the most bytes alive during their lifetime, each into the lowest or the smallest gap that is free for its whole
 lifetime.  The smallest layout wins.  If it is larger than the most bytes alive at one step, the lower bound, a local
 search tries a limited number of other orders.
 
 Guarantees:
 
 - Buffers needed at the same step never overlap, except that a buffer which `shares` another has the other's offset.
-  `check` verifies that for any layout.
 - Offsets and the total are multiples of the alignment.  The total is at least `lower_bound`, and at most the sum of
   all rounded sizes.  More search steps never make the total larger.
 - The same buffers give the same layout, in any sequence, if the other arguments are equal.

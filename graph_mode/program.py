@@ -1,7 +1,7 @@
 """`Program` runs a chain of ops as one prepared list of kernel calls, without decisions in between.
 
 The arrays of all operands are known beforehand, except for variables, whose tensors may get other memory between two
-runs, and for each launch's arguments and results.  So a run is a loop over ``kernel(*arrays, out)``.
+runs, and for each launch's arguments and results.
 
 Large arguments may be read, and large results computed, in the caller's memory: then the calls of the ops that use them
 are prepared for each launch.
