@@ -19,7 +19,7 @@ from vmflow.errors import DeviceLost, OutOfMemory
 from vmflow.instructions.builder import physical_run
 from vmflow.streams.cuda import pinned as pinned_memory
 from vmflow.streams.cuda.device import CudaDevice
-from vmflow.streams.cuda.emulation.driver import EmulatedDriver
+from vmflow.streams.cuda.emulation.driver import EmulatedDriver, EmulatedMachine
 from vmflow.streams.cuda.waiter import EventWaiter
 from vmflow.vm.stream_table import device_memory
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
@@ -49,6 +49,25 @@ def test_ops_go_to_the_stream_of_the_block(mode: str) -> None:
 def test_setting_no_stream_changes_nothing() -> None:
     flow.cuda.set_stream(None)
     assert MODE.get().streams is None
+
+
+def test_threads_that_ask_for_a_default_stream_at_once_get_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = EmulatedMachine(1).drivers[0]
+    create = driver.create_stream
+    found: list[object] = []
+    other = threading.Thread(target=lambda: found.append(driver.stream_at(1)))
+
+    def create_slowly() -> object:
+        made = create()
+        if not other.ident:
+            other.start()
+            other.join(0.1)
+        return made
+
+    monkeypatch.setattr(driver, "create_stream", create_slowly)
+    mine = driver.stream_at(1)
+    other.join()
+    assert found == [mine]
 
 
 def test_a_priority_is_an_integer() -> None:

@@ -202,8 +202,8 @@ class EmulatedDriver(Driver):
     def stream_at(self, address: int) -> EmulatedStream:
         with self._machine.guard:
             found = self._machine.streams.get((self.index, address))
-        if found is None and address in _DEFAULT_STREAMS:
-            found = self._machine.streams[self.index, address] = self.create_stream()
+            if found is None and address in _DEFAULT_STREAMS:
+                found = self._machine.streams[self.index, address] = self.create_stream()
         if found is None:
             raise ValueError(f"cuda:{self.index} has no stream at {address:#x}")
         return found
