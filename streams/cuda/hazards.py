@@ -1,11 +1,12 @@
-"""`Hazards`: finds accesses to memory of devices that nothing orders, by vector clocks and addresses.
+"""`Hazards`: finds unordered accesses to device and page-locked memory, by vector clocks and addresses.
 
 `vmflow.streams.races` does the same for the storages of the virtual machine.  `Hazards` works with the streams, events
 and addresses of a driver.  So it also finds mistakes of the machine or an allocator, such as memory that is reused too
 early.
 
-Each stream counts its work.  A clock has, for each stream, the number of the last piece of work that is ordered before.
-Memory is watched in granules; each remembers the last write, and the last read of each stream.
+Each stream counts its work.  The clock of an event or a piece of work has, for each stream, the number of the last
+piece of work that is ordered before it.  Memory is watched in granules; each remembers the last write, and the last
+read of each stream.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ GRANULE: Final = 64
 # The most pieces of work whose names are remembered, for messages; then all are forgotten.
 REMEMBERED: Final = 1 << 14
 
-# The host's own accesses count as a stream of this number.
+# The host's own accesses count as the work of a stream of this number.
 HOST: Final = 0
 
 
@@ -34,7 +35,7 @@ class Shadow:
         granules: the number of granules.
         writer, written: for each granule, the stream that wrote it last, and the number of its piece of work; None
             before the first write.
-        reads: by stream, the last piece of work that read each granule.
+        reads: by stream, for each granule, the number of the last piece of work that read it; 0 for none.
     """
 
     __slots__ = ("granules", "reads", "writer", "written")
@@ -56,7 +57,7 @@ class Hazards:
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
-        # For each stream, the vector clock of its last piece of work, and of all that later work waits for.
+        # For the host and each stream, the vector clock that the next piece of work starts from.
         self._known: list[np.ndarray[Any, Any]] = [np.zeros(1, np.int64)]
         self._names: list[str] = ["the host"]
         # The names of pieces of work, by stream and number, for messages.
@@ -70,7 +71,7 @@ class Hazards:
         return len(self._known) - 1
 
     def begin(self, stream: int, work: str) -> None:
-        """Record that a piece of work was handed to a stream: it is behind all that the host knows to have ended."""
+        """Record that a piece of work was handed to a stream, behind all work that the host knows to have ended."""
         known = self._known[stream]
         if stream != HOST:
             np.maximum(known, self._known[HOST], out=known)
@@ -81,7 +82,7 @@ class Hazards:
             self._work[stream, int(known[stream])] = work
 
     def recorded(self, stream: int) -> np.ndarray[Any, Any]:
-        """Return the clock of an event behind a stream's work so far, for the streams that wait for the event."""
+        """Return the vector clock of an event behind a stream's work so far, for `waits`."""
         return self._known[stream].copy()
 
     def waits(self, stream: int, clock: np.ndarray[Any, Any]) -> None:
@@ -93,7 +94,8 @@ class Hazards:
         """Record that the last work of a stream uses the bytes of a block from `start` to before `stop`.
 
         Raises:
-            RaceDetected: if nothing orders this access behind an earlier conflicting one of the same granules.
+            RaceDetected: if accesses are checked, and nothing orders this one behind an earlier conflicting one of the
+                same granules.
         """
         if not self.enabled or start == stop:
             return

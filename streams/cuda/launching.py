@@ -1,7 +1,7 @@
 """`Launcher`: hands kernels and copies to one stream of a device; kernel functions find the launcher by `current`.
 
-A kernel may run long after its launch.  So the launcher keeps the objects that the kernel still needs, and
-remembers the checks to make when the kernel has ended.
+A kernel may run long after its launch.  So `Launched` keeps the objects that the kernel still needs, and the checks to
+make when the kernel has ended.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Note: TypeAlias = "Callable[[Exception], None]"
 
 
 class Loadable(Hashable, Protocol):
-    """A kernel that is loaded at its first launch on each device, and compiled then unless that was done before."""
+    """A kernel that is loaded at the latest for its first launch on each device, and compiled before that."""
 
     def compile(self, target: CompileTarget) -> bytes:
         """Return the kernel's code for this target."""
         ...
 
     def load(self, device: CudaDevice) -> Handle:
-        """Load the kernel on a device, and return its function, noted in `CudaDevice.functions`."""
+        """Return the kernel's function on a device; the first call loads it and notes it in `CudaDevice.functions`."""
         ...
 
 
@@ -101,7 +101,7 @@ class Launcher:
         self.launched.checks.append(check)
 
     def error_report(self, explain: Explain) -> DeviceArray:
-        """Words in which a kernel of the present work reports a wrong value; see `ErrorReport`."""
+        """Memory in which a kernel of the present work reports a wrong value; see `ErrorReport`."""
         report = self.device.error_report(explain)
         self.check(report.error)
         return report.array
@@ -111,7 +111,7 @@ class Launcher:
         return len(self.launched.checks)
 
     def note_checks(self, begin: int, note: Note) -> None:
-        """Call `note` with the errors that checks of the present work find, except its first `begin` checks."""
+        """Call `note` with the errors that the present work's checks so far find, except its first `begin` checks."""
         checks = self.launched.checks
         checks[begin:] = [partial(_noted, check, note) for check in checks[begin:]]
 
@@ -128,7 +128,7 @@ class Launcher:
             raise InternalError("a kernel asked for scratch memory on a stream that only copies")
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         allocation = self.allocator.allocate(nbytes, ("scratch", None, 0, None))
-        # The piece of memory comes back with the array, which the kernel function drops after launching.
+        # The allocator gets the memory back when the array is dropped: the kernel function does so after launching.
         array: DeviceArray = allocation.array(shape, dtype)
         return array.owned_by(allocation)
 
@@ -148,7 +148,7 @@ class Launcher:
     # Work
 
     def function(self, kernel: Loadable) -> Handle:
-        """The function of a kernel on the device, which is loaded if it is not there."""
+        """The function of a kernel on the device; a kernel that has not been loaded there is loaded."""
         return self.device.functions.get(kernel) or kernel.load(self.device)
 
     def launch(

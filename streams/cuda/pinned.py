@@ -24,8 +24,8 @@ KEPT: Final = 1 << 30
 class PinnedMemory:
     """Page-locked memory of the host, in blocks that are reused.
 
-    Page-locking takes as long as copying megabytes, so blocks are kept.  An array's block is reused when nothing refers
-    to the array or its views; a caller that hands an array to a device keeps it until the copy has ended.
+    Page-locking takes as long as copying megabytes, so blocks are kept.  An array's block may be reused once nothing
+    refers to the array or its views; a caller that copies an array to or from a device must keep the array meanwhile.
 
     Args:
         driver: of the device for which pages are locked.
@@ -91,11 +91,11 @@ def lies_pinned(array: np.ndarray[Any, Any]) -> bool:
 
 
 class Lender:
-    """Presents a block to numpy as foreign memory: arrays in it keep this object, and the block is reused after it.
+    """Presents a block to numpy as foreign memory: arrays in the block keep this object alive.
 
     Args:
         block: of bytes.
-        free: the unused blocks of this size, to which the block is appended in the end.
+        free: the unused blocks of this size; the block is appended when this object is destroyed.
     """
 
     def __init__(self, block: np.ndarray[Any, Any], free: deque[np.ndarray[Any, Any]]) -> None:

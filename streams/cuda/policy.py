@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from vmflow.streams.allocator import BinAllocator
 
 # Nanoseconds of work, as estimated for one core of a CPU, that a stream is handed ahead.  The host must stay ahead of
-# the device, or it idles; but work on the device can be neither overtaken nor dropped.  If a GPU computes a hundred
-# times as fast, this is ten milliseconds there.  This depth has not been measured.
+# the device, or the device idles; but work on the device can be neither overtaken nor dropped.  If a GPU computes a
+# hundred times as fast, this is ten milliseconds there.  This depth has not been measured.
 DEPTH_NANOSECONDS: Final = 1_000_000_000
 
 # CUDA tells the milliseconds between two events in float32, whose step is 0.1 microseconds after a second and 250 after
-# an hour.  So a mark that is `_RENEWED` nanoseconds later than the event from which marks are measured takes its place.
-# If that event is `_OUTDATED` nanoseconds old, `mark` waits for the stream's work, and measures from its end.
+# an hour.  So a mark that is `_RENEWED` nanoseconds later than the event from which marks are measured replaces it.  If
+# that event is `_OUTDATED` nanoseconds old, `mark` waits for the stream's work, and measures from the end of that work.
 _RENEWED: Final = 1_000_000_000
 _OUTDATED: Final = 10_000_000_000
 

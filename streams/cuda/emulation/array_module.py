@@ -18,10 +18,10 @@ import numpy as np
 
 
 class NotInCupy(AttributeError, TypeError):
-    """A kernel for CUDA devices uses a function that CuPy does not have, or arguments that it does not take."""
+    """A kernel for CUDA devices uses a function that CuPy lacks, or arguments that CuPy's function does not take."""
 
 
-# numpy has no type character for bfloat16; CuPy's is E.
+# CuPy's loops name bfloat16 by the character E, which `numpy.dtype` does not accept.
 _BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
 
 # The types of objects that are taken from numpy as they are, since they are no functions.
@@ -35,10 +35,10 @@ class ArrayModule:
     Args:
         stand_in: the module of numpy whose functions are called.
         cupy_name: the module of CuPy that it stands in for.
-        calls: counts the calls; the modules inside share it.
+        calls: counts the calls, refused ones too; the modules inside share it.
 
     Attributes:
-        calls: how often each function was called, by its name in CuPy.
+        calls: see above; by full names in CuPy, such as "cupy.linalg.norm".
     """
 
     def __init__(self, stand_in: Any, cupy_name: str, calls: Counter[str]) -> None:
@@ -95,7 +95,7 @@ class _Function:
         return self._function(*args, **kwargs)
 
     def _check_dtypes(self, args: tuple[Any, ...]) -> None:
-        """Raise `NotInCupy` if CuPy has no loop to whose dtypes the operands can be cast; a Python number fits any."""
+        """Raise `NotInCupy` if the operands with a dtype cannot be cast safely to the dtypes of any loop of CuPy."""
         count = len(self._loops[0])
         dtypes = tuple([getattr(argument, "dtype", None) for argument in args[:count]])
         if dtypes in self._taken:
@@ -117,7 +117,7 @@ class _Function:
 
 
 def _of_cupy(module: str, name: str) -> Any:
-    """The object of this name in a module of CuPy; None without CuPy.  Raises `NotInCupy` if there is none."""
+    """The object of this name in a module of CuPy; None without CuPy.  Raises `NotInCupy` if the module lacks it."""
     if find_spec("cupy") is None:
         return None
     theirs = import_module(module)

@@ -1,8 +1,8 @@
 """`EmulatedDriver`: a CUDA device on the CPU, for tests of everything above the driver.
 
 A simulated device decides when work runs: as late as the rules allow, immediately, or at random by a seed.  An
-interpreter runs the PTX of kernels, and numpy stands in for CuPy.  If nothing orders two pieces of work of which one
-writes what the other accesses, that is an error when the later one is handed over.
+interpreter runs the PTX of kernels, and numpy stands in for CuPy.  Unless checks are off, two conflicting accesses that
+nothing orders are an error when the later one is handed over.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .products import check_bias, compute_product
 if TYPE_CHECKING:
     from vmflow.streams.cuda.ptx import Kernel as PtxKernel, Module, Region as PtxRegion
 
-# The number of runs of each kernel in this process.
+# How often emulated devices have begun to run each kernel in this process, by the kernel's name.
 LAUNCHES: Final[Counter[str]] = Counter()
 
 MEMORY_VARIABLE: Final = "VMFLOW_CUDA_MEMORY"
 DEFAULT_BYTES: Final = 1 << 30
 _MILLISECONDS_PER_PIECE: Final = 1e-3
 _MULTIPROCESSORS: Final = 4
-# The addresses of CUDA's two default streams; other streams add their number to `_FIRST_STREAM`.
+# The addresses of CUDA's two default streams.  `stream_address` adds any stream's number to `_FIRST_STREAM`.
 _DEFAULT_STREAMS: Final = (1, 2)
 _FIRST_STREAM: Final = 0x1000
 
@@ -59,20 +59,20 @@ class EmulatedStream:
         self.captured: list[_Node] | None = None
 
     def begin_capture(self) -> None:
-        """Put work into a graph from now on, and run none."""
+        """Put work for the stream into a new graph from now on; RuntimeError if the stream is captured already."""
         if self.captured is not None:
             raise RuntimeError("the stream is captured already")
         self.captured = []
 
     def end_capture(self) -> list[_Node]:
-        """End the capture and return the graph's work; from now on, work runs again."""
+        """End the capture and return the graph's work; RuntimeError if the stream is not captured."""
         if self.captured is None:
             raise RuntimeError("the stream is not captured")
         captured, self.captured = self.captured, None
         return captured
 
 
-# work(regions): takes the blocks of the arrays, found when the work is handed over; None for an empty array
+# work(regions): takes the block of each array of a `_Node`; None for an empty array.
 _Work: TypeAlias = "Callable[[Sequence[Region | None]], None]"
 
 
@@ -93,7 +93,7 @@ class EmulatedEvent:
         timing: whether the event notes the time.
         recorded: the point in the queue of the stream that recorded it last; None before it is recorded.
         clock: see `Hazards.recorded`.
-        time: with `timing`, the number of pieces of work that had begun when the event was reached.
+        time: with `timing`, the number of pieces of work that had begun on the machine when the event was reached.
     """
 
     __slots__ = ("clock", "recorded", "time", "timing")
@@ -113,7 +113,7 @@ class EmulatedMachine:
         count: the number of devices.
         mode, seed: see `SimulatedDevice`.
         nbytes: of memory of each device; None for ``VMFLOW_CUDA_MEMORY``, or 1 GiB.
-        check: whether accesses that nothing orders are errors.
+        check: whether conflicting accesses that nothing orders are errors.
 
     Raises:
         ValueError: for an unknown `mode`, or if ``VMFLOW_CUDA_MEMORY`` is used and is no positive integer.
@@ -121,7 +121,7 @@ class EmulatedMachine:
     Attributes:
         drivers: of the devices.
         simulated: decides when work runs.
-        memory: of all devices.
+        memory: of all devices, and page-locked memory.
         hazards: checks the order of accesses.
         streams: by the device's index and the stream's address.
     """
@@ -145,9 +145,9 @@ class EmulatedDriver(Driver):
     """An emulated device; made by `EmulatedMachine`.
 
     Attributes:
-        launches: the number of kernels that were launched outside of graphs.
-        graphs: the number of graphs that were launched.
-        captures_products: whether products can be captured, like cuBLASLt's; CuPy's cannot be.
+        launches: the number of launches of kernels outside of graphs, failed ones too.
+        graphs: the number of launches of graphs, failed ones too.
+        captures_products: whether products can be captured: cuBLASLt's can, CuPy's cannot.
         lost: the error that has ended the device; None while it works.
     """
 
@@ -436,7 +436,7 @@ class EmulatedDriver(Driver):
         return array if isinstance(array, DeviceArray) else self.mapped(array)
 
     def _hand_over(self, stream: EmulatedStream, node: _Node) -> None:
-        """Run a piece of work in the stream's order, or put it into the graph that the stream captures."""
+        """Queue a piece of work on the stream; if the stream is captured, put the work into the graph instead."""
         if stream.captured is not None:
             stream.captured.append(node)
             return
@@ -444,7 +444,7 @@ class EmulatedDriver(Driver):
         self._enqueue(stream, lambda: node.work(regions))
 
     def _accessed(self, node: _Node, stream: EmulatedStream) -> list[Region | None]:
-        """Check that the stream may use the node's arrays, and note it; return their blocks, None for empty arrays."""
+        """Check and record the stream's accesses to the node's arrays; return their blocks, None for empty arrays."""
         self._raise_if_lost()
         regions = [self._memory.region_of(array, node.name) for array in node.arrays]
         with self._machine.guard:
@@ -468,7 +468,7 @@ class EmulatedDriver(Driver):
         stream.queue.enqueue(run, self.lose_by)
 
     def lose_by(self, error: BaseException) -> None:
-        """Make the device lost, since the simulated device cannot run a piece of work."""
+        """Make the device lost: `error` is why the simulated device has not run a piece of work."""
         self.lose(error if isinstance(error, Exception) else RuntimeError(str(error)))
 
     def _raise_if_lost(self) -> None:
@@ -489,7 +489,11 @@ def _check_kinds(function: PtxKernel, arguments: Sequence[int | float]) -> None:
 def _windows(
     kernel: str, arrays: Sequence[DeviceArray], regions: Sequence[Region | None], writes: set[int]
 ) -> list[PtxRegion]:
-    """Return the regions that a kernel may use: each array from its first byte to its last, overlapping ones merged."""
+    """Return the regions that a kernel may use: arrays from their first to their last bytes, overlapping ones merged.
+
+    Raises:
+        IllegalAddress: if the block of an array was freed.
+    """
     spans: list[tuple[int, int, bool, Region]] = []
     for position, (array, region) in enumerate(zip(arrays, regions, strict=True)):
         if region is None:
@@ -519,4 +523,4 @@ def _note_time(event: EmulatedEvent, device: SimulatedDevice) -> None:
 
 
 def _ignore(error: BaseException) -> None:
-    """Ignore an error: a lost device notes no times."""
+    """Ignore an error of the simulated device: the event's time is not noted."""

@@ -15,13 +15,13 @@ from vmflow.streams.cuda.hazards import Shadow
 # The content of new memory: nan in every floating dtype, -1 in every signed integer dtype.
 GARBAGE: Final = 0xFF
 
-# The address where devices' memory begins, and the least gap between blocks, which shows reads past a block's end.
+# The address where devices' memory begins, and the least gap between two blocks there: to access the gap is an error.
 _FIRST_ADDRESS: Final = 0x7000_0000_0000
 _GAP: Final = 4096
 
 
 class IllegalAddress(RuntimeError):
-    """Work on an emulated device used memory that does not exist, or was freed before the work had ended."""
+    """Work on an emulated device uses addresses without device or page-locked memory, or memory that was freed."""
 
 
 @final
@@ -31,9 +31,9 @@ class Region:
     Attributes:
         start, stop: its first address, and the address behind its last.
         buffer: the content, as bytes.
-        device: the index of its device; None of page-locked memory of the host.
+        device: the index of its device; None for page-locked memory of the host.
         shadow: the record of accesses that later ones must be ordered behind.
-        freed: whether its owner has gone.
+        freed: whether the block was freed.
     """
 
     __slots__ = ("buffer", "device", "freed", "shadow", "start", "stop")
@@ -66,7 +66,7 @@ class Owner:
 
 
 class _Lender:
-    """Presents memory to numpy as foreign, so that arrays in it do not have a numpy array as base."""
+    """Presents memory to numpy as foreign, so that an array made from it is the base of its own views."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self._array = array
@@ -110,7 +110,7 @@ class EmulatedMemory:
         return self._used.get(device, 0)
 
     def free(self, region: Region) -> None:
-        """Free the block; work that still uses it fails."""
+        """Free the block; work that uses it and has not begun fails."""
         with self._lock:
             region.freed = True
             at = bisect_right(self._starts, region.start) - 1
@@ -140,7 +140,7 @@ class EmulatedMemory:
             return None
 
     def region_of(self, array: DeviceArray, user: str) -> Region | None:
-        """The block of an array; None for an array without elements."""
+        """The block of an array, see `region_at`; None for an array without elements."""
         start, stop = array.extent()
         return None if start == stop else self.region_at(start, stop, user)
 

@@ -1,4 +1,4 @@
-"""Products of matrices as cuBLASLt computes them, by numpy."""
+"""Products of matrices by numpy, in place of cuBLASLt."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _DROPPED: Final = 13
 
 
 def check_bias(bias: DeviceArray | None, out: DeviceArray) -> None:
-    """Accept None, and a bias whose dtype, layout and address suit cuBLASLt.
+    """Check whether cuBLASLt can add a bias to `out`, by dtypes, layouts and the address of the bias; None is accepted.
 
     Raises:
-        ValueError: for another bias.
+        ValueError: if it cannot.
     """
     if bias is None:
         return
