@@ -233,6 +233,24 @@ def test_a_fence_before_the_flag_orders_blocks_whatever_fences_follow(first: str
         program.run((2,), (1,), [0x10000], [ptx.Region(0x10000, memory)])
 
 
+def test_a_read_of_what_several_threads_have_accessed_atomically() -> None:
+    program = ptx.parse(
+        """.version 8.0
+        .target sm_80
+        .address_size 64
+        .visible .entry k(.param .u64 p) {
+            .reg .b32 %r<2>;
+            .reg .b64 %rd<2>;
+            ld.param.u64 %rd1, [p];
+            atom.global.add.u32 %r1, [%rd1], 1;
+            ld.global.u32 %r1, [%rd1];
+            ret;
+        }"""
+    ).kernels["k"]
+    with pytest.raises(ptx.DataRace, match="which one of several threads has accessed atomically: nothing orders them"):
+        program.run((1,), (32,), [0x10000], [ptx.Region(0x10000, np.zeros(4, np.uint8))])
+
+
 def test_blocks_far_apart_that_write_the_same_byte() -> None:
     """They are not even run at the same time."""
     x = np.zeros(1 << 17, np.float32)
