@@ -1,8 +1,7 @@
 """`Hazards`: finds unordered accesses to device and page-locked memory, by vector clocks and addresses.
 
-`vmflow.streams.races` does the same for the storages of the virtual machine.  `Hazards` works with the streams, events
-and addresses of a driver.  So it also finds mistakes of the machine or an allocator, such as memory that is reused too
-early.
+`vmflow.streams.races` does the same for the storages of the virtual machine.  `Hazards` sees a driver's streams, events
+and addresses, and so finds mistakes of the machine or an allocator, too, such as memory that is reused too early.
 
 Each stream counts its work.  The clock of an event or a piece of work has, for each stream, the number of the last
 piece of work that is ordered before it.  Memory is watched in granules; each remembers the last write, and the last
@@ -94,8 +93,7 @@ class Hazards:
         """Record that the last work of a stream uses the bytes of a block from `start` to before `stop`.
 
         Raises:
-            RaceDetected: if accesses are checked, and nothing orders this one behind an earlier conflicting one of the
-                same granules.
+            RaceDetected: unless disabled, if nothing orders this access behind an earlier conflicting one of a granule.
         """
         if not self.enabled or start == stop:
             return

@@ -118,17 +118,17 @@ class Launcher:
     # Memory
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
-        """Memory for the kernels that are launched next; once the array is dropped, the stream reuses it behind them.
+        """Memory for the kernels that are launched next; the stream may reuse it behind them once the array is dropped.
 
         Raises:
-            OutOfMemory: if the device has no memory left.
+            OutOfMemory: if the device has too little memory left.
             InternalError: if the launcher has no allocator.
         """
         if self.allocator is None:
             raise InternalError("a kernel asked for scratch memory on a stream that only copies")
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         allocation = self.allocator.allocate(nbytes, ("scratch", None, 0, None))
-        # The allocator gets the memory back when the array is dropped: the kernel function does so after launching.
+        # The kernel function drops the array after launching; then the allocator gets the memory back.
         array: DeviceArray = allocation.array(shape, dtype)
         return array.owned_by(allocation)
 

@@ -25,7 +25,8 @@ class PinnedMemory:
     """Page-locked memory of the host, in blocks that are reused.
 
     Page-locking takes as long as copying megabytes, so blocks are kept.  An array's block may be reused once nothing
-    refers to the array or its views; a caller that copies an array to or from a device must keep the array meanwhile.
+    refers to the array or its views; a caller that hands an array to a device must keep the array until the copy has
+    ended.
 
     Args:
         driver: of the device for which pages are locked.

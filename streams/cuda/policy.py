@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Nanoseconds of work, as estimated for one core of a CPU, that a stream is handed ahead.  The host must stay ahead of
 # the device, or the device idles; but work on the device can be neither overtaken nor dropped.  If a GPU computes a
-# hundred times as fast, this is ten milliseconds there.  This depth has not been measured.
+# hundred times as fast, this is ten milliseconds there.
 DEPTH_NANOSECONDS: Final = 1_000_000_000
 
 # CUDA tells the milliseconds between two events in float32, whose step is 0.1 microseconds after a second and 250 after

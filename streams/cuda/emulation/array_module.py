@@ -1,7 +1,7 @@
-"""`ARRAY_MODULE`: numpy in place of CuPy; where CuPy is installed, limited to CuPy's functions and arguments.
+"""`ARRAY_MODULE`: numpy in place of CuPy, for kernels on emulated devices.
 
-Kernels that are written for CuPy's functions run on emulated devices by numpy's.  Where CuPy is installed, calls are
-compared with the signature of CuPy's own function, if it has one, so that an argument that CuPy does not know fails.
+Where CuPy is installed, functions that CuPy lacks fail, as do calls that do not suit the signature or the dtypes of
+CuPy's own function, if these are known.
 """
 
 from __future__ import annotations

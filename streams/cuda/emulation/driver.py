@@ -489,10 +489,10 @@ def _check_kinds(function: PtxKernel, arguments: Sequence[int | float]) -> None:
 def _windows(
     kernel: str, arrays: Sequence[DeviceArray], regions: Sequence[Region | None], writes: set[int]
 ) -> list[PtxRegion]:
-    """Return the regions that a kernel may use: arrays from their first to their last bytes, overlapping ones merged.
+    """Return the regions that a kernel may use: arrays from first to last byte, overlapping ones merged.
 
     Raises:
-        IllegalAddress: if the block of an array was freed.
+        IllegalAddress: if a block was freed.
     """
     spans: list[tuple[int, int, bool, Region]] = []
     for position, (array, region) in enumerate(zip(arrays, regions, strict=True)):

@@ -82,7 +82,7 @@ def _generic(group: Group, addresses: Array, size: int, place: Place, store: boo
 
 
 def _mixed(group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
-    """Split an access by generic addresses of several state spaces into pieces; an address in none is an error."""
+    """Split an access by generic addresses into pieces by state space; addresses outside of windows count as global."""
     windows = addresses >> np.uint64(32)
     pieces: list[Piece] = []
     bounds = {start >> 32: (start, locate) for start, locate in _WINDOWS}
@@ -112,7 +112,7 @@ LOCATE: Final[dict[str, Locate]] = {
 
 
 def stamps_of(group: Group, piece: Piece, size: int) -> tuple[Array, Array, Array | int]:
-    """The arguments of `Shadow.read` and its like for an access: pieces, stamps and floors."""
+    """The arguments of `Shadow.read`, `write` and `atomic` for an access: pieces, stamps and floors."""
     area = piece.area
     clock = group.batch.launch.clock
     stamps = group.identities | (clock.now << TIME)
@@ -161,7 +161,7 @@ def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) 
     """Write values to an area; then, if races are sought, raise a DataRace for an unordered access.
 
     Unless the launch is strict, a write to global memory does not race if the same value is there already, or if it
-    meets only equal ones of the same instruction.
+    meets only equal writes of the same instruction.
     """
     area = piece.area
     size = values.dtype.itemsize * count
@@ -217,7 +217,7 @@ def _note_write(group: Group, piece: Piece, size: int, place: Place, strict: boo
 
 
 def address_source(lowering: Lowering, operand: Operand) -> tuple[Source, int]:
-    """The register of an address, and the offset to add to the address."""
+    """The register that holds an address, and the offset to add to its content."""
     if not isinstance(operand, Address):
         raise lowering.unsupported("an address is expected here")
     scalar = SCALARS["u64"]

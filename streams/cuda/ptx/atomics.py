@@ -1,8 +1,6 @@
 """Atomic operations: ``atom`` and ``red``.
 
-Threads of one instruction come one after the other, in the order of their lanes.  If numpy's ufunc combines the values,
-and an address has more threads than there are addresses, its ``accumulate`` gives all their old values; otherwise the
-first thread of each address is served, then the second of each, and so on.
+Threads of one instruction that access one address take turns, in the order of their lanes.
 """
 
 from __future__ import annotations
@@ -107,14 +105,15 @@ def _note(group: Group, piece: Piece, size: int, place: Place) -> None:
     if conflict is not None:
         raise_race(group, piece, size, place, "accesses atomically", conflict)
     if area is not group.batch.shared:
-        # Later accesses of these blocks are ordered behind those that other blocks made before their earlier fences.
+        # From now on, accesses of these threads' blocks are ordered behind all that another block has accessed before
+        # its last fence.
         clock = group.batch.launch.clock
         numbers = group.identities if piece.positions is None else group.identities[piece.positions]
         clock.looks[numbers >> 11] = clock.tick()
 
 
 def update(array: Array, indices: Array, combine: Combine, *values: Array) -> Array:
-    """Combine values with elements of an array in place, one after the other; return the old element for each."""
+    """Combine elements of an array with values in place, thread by thread; return the old element for each thread."""
     order = np.argsort(indices, kind="stable")
     sorted_indices = indices[order]
     begins = np.flatnonzero(np.concatenate([[True], sorted_indices[1:] != sorted_indices[:-1]]))
@@ -133,7 +132,7 @@ def update(array: Array, indices: Array, combine: Combine, *values: Array) -> Ar
 def _by_address(
     array: Array, indices: Array, begins: Array, lengths: Array, combine: np.ufunc, values: Array, found: Array
 ) -> None:
-    """Combine values at few addresses: those of all threads at one address together, address by address."""
+    """Combine values at few addresses: address by address, the values of all its threads together."""
     for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True):
         index = indices[begin]
         steps = combine.accumulate(np.concatenate([array[index : index + 1], values[begin : begin + length]]))

@@ -1,4 +1,4 @@
-"""Basic blocks of operations, which end with a jump, and the registers that they use."""
+"""Basic blocks of operations, their ends, and the registers of a program."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
 
 class Return(NamedTuple):
-    """The end of a function, whose results are in registers; in a kernel, its threads end here."""
+    """The end of a basic block at which a function returns, with results in registers, or a kernel's threads end."""
 
     results: tuple[int, ...] = ()
 
@@ -79,7 +79,7 @@ class Block:
         size: the number of PTX instructions in the block.
         live: the registers whose values are still needed at the block's beginning.
         dead: the registers, but for special ones, that the block reads or writes and nothing behind it needs.
-        place: of the block's first instruction; without one, of that whose guard it checks.
+        place: of the block's first instruction, or of the instruction whose guard it checks; else `_NOWHERE`.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Block:
     writes: set[int] = field(default_factory=set)
 
     def end_with(self, end: End) -> None:
-        """Set how the threads go on behind the operations."""
+        """Set the end of the block."""
         self.end = end
 
     def begin_at(self, place: Place) -> None:

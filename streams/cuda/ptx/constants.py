@@ -1,8 +1,8 @@
 """Literals and constant expressions of PTX.
 
-Integers have 64 bits; literals are signed unless they have the suffix ``U`` or need the highest bit.  Floats within
-expressions are of double precision.  Where the specification leaves a result open or ptxas differs from it, the value
-is that of ptxas.
+Integers keep their low 64 bits; literals are signed unless they have the suffix ``U`` or need the highest bit.  Floats
+within expressions are of double precision.  Where the specification leaves a result open or ptxas differs from it, the
+value is that of ptxas.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def constant(tokens: Tokens) -> Immediate:
 
 
 def integer_constant(tokens: Tokens) -> int:
-    """Take a constant expression whose value is an integer."""
+    """Take a constant expression whose value is an integer; PtxSyntaxError otherwise."""
     first = tokens.next
     found = constant(tokens)
     if found.bits is not None:
@@ -72,7 +72,7 @@ def integer_constant(tokens: Tokens) -> int:
 
 
 def integer_literal(tokens: Tokens) -> int:
-    """Take an integer without a sign."""
+    """Take an integer literal without a sign; PtxSyntaxError if there is none."""
     is_number = tokens.kind() == "number"
     word = tokens.take()
     if is_number:

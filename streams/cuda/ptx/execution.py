@@ -1,8 +1,8 @@
-"""Chooses the threads that run next: those in the deepest call, and among them the earliest in the text.
+"""Chooses the threads that run next: those in the deepest call, and among them those at the earliest basic block.
 
-So threads that took different branches meet again.  Threads at a gate (see `warps`) wait until the last that must meet
-arrives.  When no thread can run any more, the gates are checked again, since missing threads may have ended.  A thread
-may also wait for another by polling memory.  So now and then the last threads in this order have a turn.
+So threads that took different branches meet again.  Threads at a gate (see `warps`) wait until all that must meet are
+there.  When no thread can run any more, the gates are checked again, since missing threads may have ended.  Now and
+then the last threads in this order have a turn, since others may wait for them by polling memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .warps import BlockGate
 
 Key = tuple[int, int, tuple[int, ...]]
 
-# The basic blocks from one turn of the last threads in order to the next, and those that such a turn lasts.
+# Every `_PATIENCE` basic blocks, the last threads in order have a turn of about `_TURN` basic blocks.
 _PATIENCE: Final = 512
 _TURN: Final = 64
 
@@ -44,7 +44,7 @@ class Execution:
         self._waiting: dict[Key, list[Group]] = {}
         self._live: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._steps = 0
-        # The value of `_steps` at which the last threads in order have a turn.
+        # The value of `_steps` at which the last threads in order have their next turn.
         self._turn_at = _PATIENCE
         self._registers: Registers = list(program.constants)
         for name, slot in program.special.items():

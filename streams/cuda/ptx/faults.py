@@ -2,14 +2,14 @@
 
 RuntimeError
  +-- PtxError
-      +-- PtxSyntaxError          the text is not in the supported subset of PTX
-      +-- UnsupportedInstruction  an instruction that the interpreter does not know
-      +-- KernelFault             a kernel did something forbidden, or ended early
-           +-- IllegalAccess      an access outside of all memory, misaligned, or a store to read-only memory
-           +-- DataRace           two threads use the same bytes, one of them writing, and nothing orders the uses
-           +-- BarrierError       threads wait for others that never come
-           +-- Trap               the kernel executed ``trap`` or ``brkpt``
-           +-- NoProgress         threads have used up their limit of basic blocks
+      +-- PtxSyntaxError
+      +-- UnsupportedInstruction
+      +-- KernelFault
+           +-- IllegalAccess
+           +-- DataRace
+           +-- BarrierError
+           +-- Trap
+           +-- NoProgress
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
     Attributes:
         text: the instruction.
-        line: of the PTX, from 1.
+        line: of the PTX, from 1; 0 for the end of a function.
         source: file and line of the CUDA C++, if that was compiled with ``-lineinfo``; else None.
     """
 
@@ -83,7 +83,7 @@ class IllegalAccess(KernelFault):
     """An access outside of all memory, a store to read-only memory, or a misaligned access.
 
     Attributes:
-        address: in the state space in which it lies, never generic.
+        address: in its state space, also if it was generic; one outside of the windows counts as global.
     """
 
     def __init__(self, kernel: str, place: Place, threads: tuple[ThreadName, ...], reason: str, address: int) -> None:
@@ -96,7 +96,7 @@ class DataRace(KernelFault):
 
 
 class BarrierError(KernelFault):
-    """Threads wait for others that never come, as at a divergent barrier; or a thread's mask lacks this thread."""
+    """Threads wait for others that never come, as at a divergent barrier; or a mask lacks the thread that uses it."""
 
 
 class Trap(KernelFault):

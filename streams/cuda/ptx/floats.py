@@ -70,12 +70,12 @@ def _coarse_reciprocal(values: Array) -> Array:
 
 
 def _coarse_inverse_root(values: Array) -> Array:
-    """``rsqrt.approx.ftz.f64``: an inverse root with zeros in its lower half."""
+    """``rsqrt.approx.ftz.f64``: an inverse square root with zeros in its lower half."""
     root = np.divide(1.0, np.sqrt(values))
     return (root.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
 
-# Approximations are nearly exact here, so that the hardware's may differ from them.
+# Approximations are nearly exact here; those of the hardware may differ.
 _APPROXIMATE: Final[dict[str, Function]] = {
     "div": in_double(np.divide),
     "rcp": in_double(lambda a: 1 / a),
@@ -107,7 +107,7 @@ def lower_float(lowering: Lowering, instruction: Instruction) -> Operation | Non
 
 
 def finished(function: Function, words: Sequence[str]) -> Function:
-    """Add ``ftz`` and ``sat`` to a function if `words` has them: subnormals flushed, results limited to [0, 1]."""
+    """Add ``ftz`` and ``sat`` to a function if `words` has them: subnormals are zeros, results within [0, 1]."""
     if "ftz" in words:
         function = _flushing(function)
     if "sat" in words:
@@ -173,7 +173,7 @@ def _extreme(function: Function, zeros: Function) -> Function:
 
 
 def _number(function: Function) -> Function:
-    """Make ``min`` or ``max`` of a number and NaN give the number; ml_dtypes has no such function."""
+    """Make ``min`` or ``max`` of a number and NaN give the number."""
 
     def compute(a: Array, b: Array) -> Array:
         return np.where(np.isnan(a), b, np.where(np.isnan(b), a, function(a, b)))

@@ -60,7 +60,7 @@ class FunctionBuilder:
     # Names
 
     def slot(self, name: str) -> int | None:
-        """The register of this name, or None."""
+        """The register of this name, made at first use; None if there is none."""
         if name in SPECIAL:
             return self._special(name)
         if name not in self._slots:
@@ -159,7 +159,7 @@ class FunctionBuilder:
         return self._made_by(lower, instruction)
 
     def _made_by(self, lower: Callable[[Lowering, Instruction], _Made], instruction: Instruction) -> _Made:
-        """Call a function of `LOWER` or `GATES`; raise UnsupportedInstruction if it does not expect these operands."""
+        """Call a function of `LOWER` or `GATES`; raise UnsupportedInstruction if it does not expect this form."""
         try:
             return lower(self._lowering, instruction)
         except (ValueError, IndexError, KeyError, StopIteration) as error:
@@ -169,7 +169,7 @@ class FunctionBuilder:
         block.touch(self._lowering.reads, self._lowering.writes)
 
     def _guarded(self, block: Block, instruction: Instruction) -> Block:
-        """Lower an instruction with a guard: threads for which it does not hold jump over the instruction."""
+        """Lower an instruction with a guard: threads for which the guard does not hold jump over the instruction."""
         assert instruction.guard is not None
         name, negated = instruction.guard
         block.begin_at(instruction.place)
@@ -237,7 +237,7 @@ class FunctionBuilder:
         return self._start()
 
     def _target(self, name: str) -> str:
-        """Return the name of a label; raise an error if there is no such label."""
+        """Return the name of a label; raise UnsupportedInstruction if there is no such label."""
         if name not in self._targets:
             raise self._lowering.unsupported(f"there is no label {name} that this instruction can reach")
         return name
@@ -258,7 +258,7 @@ class FunctionBuilder:
         return following
 
     def link(self) -> None:
-        """Set the ends of blocks that branch to labels, call or return, when all functions are lowered."""
+        """Set the ends of blocks that branch to labels, call or return; to be called once all functions are lowered."""
         for block, end in self._pending:
             block.end_with(end(self._labels))
         results = [slot for result in self.function.results for slot in self.fields(result.name).values()]
@@ -308,7 +308,7 @@ class FunctionBuilder:
     def _parameter_access(self, instruction: Instruction) -> Operation | None:
         """Lower a load or store of a parameter to copies of registers.
 
-        Returns None for other instructions and a kernel's parameters.
+        Returns None for other instructions and other addresses, such as those of a kernel's own parameters.
         """
         if instruction.opcode not in ("ld", "st") or "param" not in instruction.modifiers:
             return None

@@ -31,10 +31,10 @@ def initial_values(
         type_: the name of the scalar type of the variable.
         extents: of the array; that of the first axis is None if the initial values tell it.
         width: of a vector; 1 for a scalar.
-        variables: those before, whose addresses may be initial values.
+        variables: those declared before, whose addresses may be initial values.
 
     Raises:
-        PtxSyntaxError: if the values do not fit the variable.
+        PtxSyntaxError: if the values are invalid or do not fit the variable.
     """
     reader = _Reader(tokens, type_, variables)
     reader.take([*extents, width] if width > 1 else extents, width > 1)
@@ -51,10 +51,10 @@ class _Reader:
         self._is_short = False
 
     def take(self, extents: Sequence[int | None], is_vector: bool) -> None:
-        """Take the values of an array, in braces; the last may be left out, and are zero, but not those of a vector.
+        """Take the values of an array, in braces, or a single value if there are no extents.
 
-        An array within the array must have all values if others follow: the specification has zeros there, but ptxas
-        puts the next values in their place.
+        The last values of an array, but not of a vector, may be left out, and are zero.  An inner array needs all its
+        values if other values follow: for missing ones the specification has zeros, but ptxas the next values.
         """
         if not extents:
             self._value()
@@ -92,7 +92,7 @@ class _Reader:
             self.data += self._encoded(number, first)
 
     def _byte(self, mask: int) -> None:
-        """Take a value of which only a byte is wanted, as in ``0xFF00(name)``."""
+        """Take a value in parentheses of which `mask` selects a byte, as in ``0xFF00(name)``."""
         shift = mask.bit_length() - 8
         if mask not in [0xFF << bits for bits in range(0, 64, 8)]:
             raise self._tokens.wrong("a mask in an initial value selects a byte, as 0xFF00 does")
@@ -105,7 +105,7 @@ class _Reader:
             self.data += value.to_bytes(self._scalar.size, "little")
 
     def _address(self, shift: int, size: int | None = None) -> None:
-        """Take the address of a variable, or a byte of it."""
+        """Take the address of a variable, or a byte of the address."""
         is_generic = self._tokens.peek() == "generic"
         if is_generic:
             self._tokens.take()

@@ -33,7 +33,7 @@ def _same(lowering: Lowering, instruction: Instruction, function: ints.Function,
 
 
 def _modular(scalar: Scalar) -> Scalar:
-    """The unsigned type of this size: sums and products have the same bits, and registers hold this type."""
+    """The unsigned type of this size: sums and lower halves of products have the same bits, and registers hold it."""
     return SCALARS[f"u{8 * scalar.size}"]
 
 
@@ -78,7 +78,7 @@ def _carrying(
 ) -> Operation:
     """Lower a sum or a difference of two terms that reads or writes the carry flag, or both.
 
-    With a `factor`, this multiplies the first term before; of the product, `high` takes the upper half.
+    With a `factor`, the first term is the upper (`high`) or lower half of its product with the factor.
     """
     flag = Register(CARRY)
     carry_in = lowering.source(flag, PREDICATE) if instruction.opcode.endswith("c") else None

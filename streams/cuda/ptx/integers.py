@@ -13,12 +13,12 @@ Function = Callable[..., Any]
 
 
 def wide_of(dtype: DType) -> DType:
-    """Integers of twice the size and the same signedness."""
+    """The dtype of integers of twice the size, up to 64 bits, and the same signedness."""
     return (SIGNED if dtype.kind == "i" else UNSIGNED)[2 * dtype.itemsize]
 
 
 def multiply_wide(a: Array, b: Array) -> Array:
-    """The whole product, of twice the size."""
+    """The whole product of integers of up to 32 bits, of twice the size."""
     wide = wide_of(a.dtype)
     return np.asarray(a.astype(wide) * b.astype(wide))
 
@@ -100,7 +100,7 @@ def _low_24_bits(a: Array) -> Array:
 
 
 def leading_zeros(a: Array) -> Array:
-    """The number of 0 bits above the highest 1 bit, for 0 the number of all bits; as integers of 32 bits."""
+    """The number of 0 bits above the highest 1 bit of unsigned integers, for 0 the size in bits; as 32-bit integers."""
     bits = 8 * a.dtype.itemsize
     if bits == 64:
         high = leading_zeros((a >> np.uint64(32)).astype(np.uint32))
@@ -110,7 +110,7 @@ def leading_zeros(a: Array) -> Array:
 
 
 def count_ones(a: Array) -> Array:
-    """The number of bits that are one, as integers of 32 bits."""
+    """The number of 1 bits of unsigned integers; as 32-bit integers."""
     return np.bitwise_count(a).astype(np.uint32)
 
 
