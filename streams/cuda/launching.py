@@ -57,7 +57,7 @@ class Launched:
         self.checks: list[Check] = []
 
     def error(self) -> Exception | None:
-        """The first error that the checks find, or None; to be called once the work has ended."""
+        """The first error that the checks find, or None; to be called after the work has ended."""
         found = [error for error in [check() for check in self.checks] if error is not None]
         return found[0] if found else None
 

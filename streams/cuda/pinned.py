@@ -24,9 +24,8 @@ KEPT: Final = 1 << 30
 class PinnedMemory:
     """Page-locked memory of the host, in blocks that are reused.
 
-    Page-locking takes as long as copying megabytes, so blocks are kept.  An array's block may be reused once nothing
-    refers to the array or its views; a caller that hands an array to a device must keep the array until the copy has
-    ended.
+    Page-locking is slow, so blocks are kept.  An array's block may be reused as soon as nothing refers to the array or
+    its views; a caller that hands an array to a device must keep the array until the copy has ended.
 
     Args:
         driver: of the device for which pages are locked.

@@ -54,7 +54,7 @@ class CudaStreamPolicy(StreamPolicy):
         self._waiter: EventWaiter | None = None
 
     def allocates_from(self, allocator: BinAllocator) -> None:
-        """Let the stream take scratch memory from an allocator of its own, in its order."""
+        """Let the stream take scratch memory from an allocator of its own, in the stream's order."""
         self.launcher.allocate_from(allocator)
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
@@ -69,7 +69,7 @@ class CudaStreamPolicy(StreamPolicy):
         return self._error_of(launched_by(self.launcher, work))
 
     def _error_of(self, launched: Launched) -> Verdict:
-        """Return a function to call once the work has ended.
+        """Return a function to call after the work has ended.
 
         It returns an error if the device has been lost, else the work's error, or None.
         """

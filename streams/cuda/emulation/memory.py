@@ -106,7 +106,7 @@ class EmulatedMemory:
         return array
 
     def used(self, device: int) -> int:
-        """The bytes of a device's memory that are in blocks."""
+        """The number of bytes of all blocks of a device's memory."""
         return self._used.get(device, 0)
 
     def free(self, region: Region) -> None:

@@ -258,7 +258,7 @@ class FunctionBuilder:
         return following
 
     def link(self) -> None:
-        """Set the ends of blocks that branch to labels, call or return; to be called once all functions are lowered."""
+        """Set the ends of blocks that branch to labels, call or return; called after all functions are lowered."""
         for block, end in self._pending:
             block.end_with(end(self._labels))
         results = [slot for result in self.function.results for slot in self.fields(result.name).values()]
