@@ -36,8 +36,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import vmflow as flow
-import vmflow.instructions.scope as scope_module
-import vmflow.scopes as scopes_module
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.errors import Cancelled, DeadlineExceeded, OutOfMemory
@@ -49,7 +47,7 @@ from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.multi_tensor_update import MultiTensorUpdate
 from vmflow.instructions.op_call import OpCall
-from vmflow.instructions.scope import Scope
+from vmflow.instructions.scope import CLOCK, Scope
 from vmflow.instructions.stream_events import SharedEvent
 from vmflow.streams import DeviceMemory, SimulatedDevice
 from vmflow.vm import VirtualMachine, stream_table
@@ -605,16 +603,6 @@ class Trace:
         return all(record.ended for record in list(self.of.values()))
 
 
-class Clock:
-    """In place of the module `time`, where scopes look at it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 class Found(NamedTuple):
     """The result of a read."""
 
@@ -638,7 +626,7 @@ class World:
         self.forgiven = forgiven
         # Waiters that were never woken wake up by themselves.
         self.naps = setting.surroundings == "threads" and "threads left asleep" in forgiven
-        self.clock = Clock()
+        self.now = 1000.0  # the time by the clock of scopes
         self.trace = Trace() if setting.traced else None
         self.devices: dict[str, SimulatedDevice] = {}
         for number, name in enumerate(SIMULATED if setting.mode != "cpu" else ()):
@@ -904,7 +892,7 @@ class Player:
             if step.out in self.scopes:
                 self.scopes[step.out].cancel()
         else:
-            world.clock.now += 1.0
+            world.now += 1.0
         if world.trace is not None and step.kind in ("cancel", "tick"):
             world.trace.scope_ended(self.number)
 
@@ -1435,16 +1423,16 @@ class Log(logging.Handler):
 def surroundings(world: World, log: Log) -> Iterator[None]:
     """Time stands still unless the program says otherwise, and vmflow's log is listened to."""
     logger = logging.getLogger("vmflow")
-    before, clocks = (logger.propagate, logger.handlers[:]), (scope_module.time, scopes_module.time)  # type: ignore[attr-defined]
+    before = logger.propagate, logger.handlers[:]
     mode = MODE.get()
     logger.handlers[:] = [log]
     logger.propagate = False
-    scope_module.time = scopes_module.time = world.clock  # type: ignore[attr-defined,assignment]
+    token = CLOCK.set(lambda: world.now)
     try:
         yield
     finally:
         MODE.set(mode)
-        scope_module.time, scopes_module.time = clocks  # type: ignore[attr-defined]
+        CLOCK.reset(token)
         logger.propagate, logger.handlers[:] = before
 
 
@@ -1507,6 +1495,7 @@ def play_threads(players: list[Player]) -> None:
     errors: list[BaseException] = []
 
     def work(player: Player) -> None:
+        CLOCK.set(lambda: player.world.now)
         try:
             with np.errstate(all="ignore"):
                 play_script(player)
