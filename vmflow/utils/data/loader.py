@@ -33,16 +33,17 @@ class DataLoader:
 
     Several iterations over one loader may run at the same time.  Leaving a loop over the loader, by ``break``, an
     exception or cancellation, ends the loop's workers, unless they are persistent.
-    ``contextlib.closing(iter(loader))`` and ``contextlib.aclosing(aiter(loader))`` also wait until the workers end.
+    ``contextlib.closing(iter(loader))`` and ``contextlib.aclosing(aiter(loader))`` also wait until such workers end.
 
     ``async for`` does not block the event loop while batches are fetched: with ``num_workers=0`` one thread fetches
     each batch when it is asked for.  Plain ``for`` with ``num_workers=0`` fetches in place.
 
     An exception of the dataset or `collate_fn` ends the iteration when the batch's turn comes, with a note about the
-    sample or batch.  `RuntimeError` replaces `StopIteration` and the like, and exceptions that pickle cannot copy; it
-    also reports a worker process that died.
+    sample or batch.  `RuntimeError` replaces `StopIteration`, `StopAsyncIteration`, `GeneratorExit` and
+    `asyncio.CancelledError`, and exceptions of worker processes that pickle cannot copy; it also reports a worker
+    process that died.
 
-    Random numbers: an iteration takes seeds from `generator` when it begins.  With `in_order` and a dataset found by
+    Random numbers: an iteration takes a seed from `generator` when it begins.  With `in_order` and a dataset found by
     index, neither the order nor the results of vmflow's random functions while a batch is fetched depend on the number
     of workers or their speed.  Worker processes also seed `random` and `numpy.random`; threads share these with the
     rest of the program.
@@ -59,7 +60,8 @@ class DataLoader:
         pin_memory, pin_memory_device: accepted for PyTorch's sake, and without effect: the loader does not pin memory.
         drop_last: leave out the last batch, of an `IterableDataset` each worker's last one, if it is not full.
         timeout: seconds to wait for a batch from workers before `TimeoutError`; 0 for as long as it takes.
-        worker_init_fn: called in a worker with the worker's number, before the worker's first batch.
+        worker_init_fn: called in a thread or process with the worker's number, before the worker's first batch; not
+            with ``num_workers=0``.
         multiprocessing_context: how processes are started, a name or context of `multiprocessing`; by default "spawn".
         generator: of the order and the seeds; by default that of the context in which iteration begins.
         prefetch_factor: the most batches that each worker, on average, fetches ahead; 2 by default.
@@ -67,11 +69,12 @@ class DataLoader:
         in_order: whether batches come in the order of the indices, or as they are ready.
         worker_kind: "thread" or "process".  Threads, the default, start quickly, share the dataset and hand over
             tensors without copying.  Choose processes if Python code makes the samples, since threads share the
-            interpreter's lock; dataset and functions must then be picklable, and a script needs its
-            ``if __name__ == "__main__":``.  In a worker, `get_worker_info` has the facts about it.
+            interpreter's lock; unless processes are forked, dataset and functions must then be picklable, and a script
+            needs its ``if __name__ == "__main__":``.  In a worker, `get_worker_info` returns the worker's facts.
 
     Raises:
-        TypeError: for a dataset without `__getitem__` that is no `IterableDataset`, and for sizes that are no `int`.
+        TypeError: for a dataset without `__getitem__` that is no `IterableDataset`, and if `batch_size`, `num_workers`
+            or `prefetch_factor` is no integer.
         ValueError: for arguments that exclude each other, or are out of range.
 
     Example:
@@ -191,7 +194,7 @@ class DataLoader:
         With several workers, an `IterableDataset` may give more, or with `drop_last` fewer.
 
         Raises:
-            TypeError: if the sampler, or without one the dataset, has no length.
+            TypeError: if the `batch_sampler` or `sampler`, or without both the dataset, has no length.
         """
         if not isinstance(self.dataset, IterableDataset):
             return length_of("DataLoader", self.sampler if self.batch_sampler is None else self.batch_sampler)
@@ -208,7 +211,7 @@ def _end(crew: Crew) -> bool:
 
 @attrs.define(eq=False)
 class _Kept:
-    """The workers that wait for a loader's next iteration.  Without locks, since finalizers call its methods."""
+    """The workers that wait for a loader's next iteration.  No method takes a lock, since finalizers call them."""
 
     _idle: list[Crew] = attrs.field(factory=list)
     _closed: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-# In place of a result: none so far, and none any more.
+# In place of a result: `NOTHING` if there is none yet, `END` if none will come.
 NOTHING: Final = object()
 END: Final = object()
 
@@ -36,7 +36,7 @@ class Prefetch:
         self._next_taken = 0
         # The worker of each ticket whose batch has not arrived.
         self._assigned: dict[int, int] = {}
-        # For each worker, how many batches are assigned and have not arrived.
+        # For each worker, how many batches are assigned to it and have not arrived.
         self._load = [0] * workers
         # The results not taken, by ticket, in the order of arrival; NOTHING for a ticket without one.
         self._arrived: dict[int, Any] = {}
@@ -66,7 +66,7 @@ class Prefetch:
         return ticket
 
     def source_ended(self) -> None:
-        """Note that there are no more indices."""
+        """Note that no more batches are to be assigned."""
         self._source_ended = True
 
     def arrived(self, ticket: int, result: Any) -> None:
@@ -75,7 +75,7 @@ class Prefetch:
         self._arrived[ticket] = result
 
     def ran_out(self, ticket: int) -> None:
-        """Note that the worker of this ticket had nothing left to fetch, and gets no more jobs."""
+        """Note that the worker of `ticket` had nothing left to fetch; `wanted` does not return this worker again."""
         worker = self._assigned[ticket]
         self.arrived(ticket, NOTHING)
         if worker in self._active:

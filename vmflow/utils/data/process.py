@@ -1,12 +1,11 @@
 """A worker that is a process: its proxy in the consumer's process, its program, and the messages between the two.
 
-A thread of the consumer's asks, over a pair of connected sockets, and waits for the answer; so ordering, prefetching
-and cancelling are the same for threads and processes, and a process that dies is the end of a stream of bytes, which
-cannot be missed.
+A thread of the consumer's process asks, over a pair of connected sockets, and waits for the answer; so ordering and
+prefetching are the same for threads and processes, and the death of a process ends a stream of bytes, which the thread
+cannot miss.
 
-Large arrays of numpy's dtypes travel through the sockets too, outside of the pickle: from the sender's memory into
-fresh memory of the receiver.  New shared memory for each batch is slower, since the kernel must clear and map its pages
-one by one on both sides.
+Large arrays, see `_Pickler`, travel through the sockets too, outside of the pickle: from the sender's memory into
+fresh memory of the receiver.
 """
 
 from __future__ import annotations
@@ -46,7 +45,10 @@ _LOST: Final = (EOFError, ConnectionError, OSError)
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles CPU tensors as arrays; large contiguous arrays, except bfloat16, are not copied into the pickle."""
+    """Pickles CPU tensors as arrays; large contiguous arrays of numbers, but bfloat16, are not copied into the pickle.
+
+    Subclasses of `Tensor` are pickled as usual.
+    """
 
     def reducer_override(self, thing: Any) -> Any:
         if type(thing) is Tensor and thing.device.type == "cpu":
@@ -214,7 +216,7 @@ class RemoteFetcher:
         """Fetch a batch in the process, as `Fetcher.fetch` does.
 
         Raises:
-            RuntimeError: if the process has died.
+            RuntimeError: also if the process has died or `interrupt` was called.
         """
         return self._ask("fetch", ticket, order)
 
@@ -227,14 +229,14 @@ class RemoteFetcher:
                 return  # the process has died or was interrupted; `begin` starts another one if there is more to do
 
     def interrupt(self) -> None:
-        """Close the connection, so that a call which waits for an answer fails; from any thread."""
+        """Shut down the connection, so that a call which waits for an answer fails; any thread may call this."""
         self._interrupted = True
         link = self._link
         if link is not None:
             try:
                 link.shutdown(socket.SHUT_RDWR)
             except OSError:
-                return  # `end` has just closed the link, on the worker's thread
+                return  # `end` may just have closed the link, on the worker's thread
 
     def end(self) -> int | None:
         """End the process, even in the middle of its work; returns its exit code, None if there was no process."""
@@ -315,8 +317,8 @@ class RemoteFetcher:
 def start_method(given: str | BaseContext | None) -> BaseContext:
     """The way to start processes; "spawn" if none is given.
 
-    A forked process would have copies of the locks of the consumer's threads but not the threads, and of the sockets of
-    the consumer's event loop; and every fork must wait for all that was issued to end.
+    "fork" is no good default: a forked process has copies of the locks of the consumer's threads but not the threads,
+    and of the sockets of the consumer's event loop; and every fork waits for all issued work to end.
 
     Raises:
         ValueError: for a name that `multiprocessing` does not know.

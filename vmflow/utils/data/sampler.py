@@ -1,7 +1,8 @@
 """Samplers: in which order the samples of a dataset are visited, and in which batches.
 
-A sampler with a `generator` takes its range of the generator's sequence when iteration begins, and shuffles when the
-first index is asked for.  So an order does not depend on random numbers drawn, or samples added, during the iteration.
+A sampler that has the argument `generator` takes its range of that or the default generator's sequence when iteration
+begins, and shuffles when indices are asked for.  So an order does not depend on random numbers drawn, or samples added,
+during the iteration.
 """
 
 from __future__ import annotations
@@ -92,12 +93,13 @@ class RandomSampler(Sampler[int]):
         data_source: the dataset; only its length is used.
         replacement: whether each draw is of all indices, so that some come several times and some not at all.
         num_samples: how many indices in all; by default as many as there are samples.
-            More than that, without replacement, are drawn in rounds, each of which visits all before the next begins.
+            More than that, without replacement, are drawn in rounds: each is a new order of all samples, the last one
+            cut short.
         generator: the source; by default that of the context in which iteration begins.
 
     Raises:
-        TypeError: if `num_samples` is no integer, or `replacement` no bool; when iterated over, if the dataset has no
-            length.
+        TypeError: if `num_samples` is no integer, or `replacement` no bool; when iterated over, or, without
+            `num_samples`, given to `len`, if the dataset has no length.
         ValueError: if `num_samples` is less than 1; when iterated over, if it is given and the dataset is empty.
 
     Example:
@@ -153,7 +155,8 @@ class SubsetRandomSampler(Sampler[int]):
     """The given indices in random order.
 
     Raises:
-        TypeError: when iterated over, if the indices have no length.
+        TypeError: when iterated over or given to `len`, if the indices have no length; later, if they have no
+            `__getitem__`.
 
     Example:
         >>> sorted(flow.utils.data.SubsetRandomSampler([5, 3, 1]))
@@ -177,18 +180,18 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """Indices below the number of weights, drawn with probabilities proportional to these.
+    """Indices below the number of weights, drawn with probabilities proportional to the weights.
 
     Args:
-        weights: a vector, not negative, not all zero, of a finite sum; they need not add up to 1.
+        weights: a vector of real numbers, not negative, not all zero, of a finite sum; they need not add up to 1.
         num_samples: how many indices to draw.
         replacement: whether an index may be drawn again.
         generator: the source; by default that of the context in which iteration begins.
 
     Raises:
         TypeError: if `num_samples` is no integer, or `replacement` no bool.
-        ValueError: for other weights, if `num_samples` is less than 1, or if, without replacement, `num_samples` is
-            more than the number of weights that are not zero.
+        ValueError: for other real weights, if `num_samples` is less than 1, or if, without replacement, `num_samples`
+            is more than the number of weights that are not zero.
 
     Example:
         >>> list(flow.utils.data.WeightedRandomSampler([0.0, 1.0, 0.0], num_samples=2))
@@ -253,7 +256,8 @@ class BatchSampler(Sampler[list[int]]):
         drop_last: leave out the last list if it is shorter.
 
     Raises:
-        TypeError: if `batch_size` is no integer, or `drop_last` no bool.
+        TypeError: if `batch_size` is no integer, or `drop_last` no bool; when given to `len`, if `sampler` has no
+            length.
         ValueError: if `batch_size` is less than 1.
 
     Example:
@@ -291,11 +295,12 @@ class DistributedSampler(Sampler[int]):
         num_replicas: how many ranks there are.
         rank: which of them this is, from 0.
         shuffle: whether the order is random.
-        seed: of the order.
-        drop_last: if the ranks do not divide the length, leave out the last indices instead of repeating the first.
+        seed: of the order; with the epoch added, it must be below 2**64.
+        drop_last: if the ranks do not divide the length, leave out the last indices of the order instead of repeating
+            the first.
 
     Raises:
-        TypeError: if a number is no integer; when iterated over, if the dataset has no length.
+        TypeError: if a number is no integer; when iterated over or given to `len`, if the dataset has no length.
         ValueError: if `rank` is not below `num_replicas`, or a number is too small.
 
     Example:
@@ -323,7 +328,12 @@ class DistributedSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Let iterations that begin later have the random order of `epoch`, an integer from 0."""
+        """Let iterations that begin later have the random order of `epoch`, an integer from 0.
+
+        Raises:
+            TypeError: if `epoch` is no integer.
+            ValueError: if `epoch` is negative.
+        """
         self.epoch = whole_number("DistributedSampler", "epoch", epoch, 0)
 
     def __iter__(self) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Workers fetch the batches of an iteration, on the consumer's own thread or on others.
+"""Workers fetch the batches of an iteration, on the consumer's own thread, on others or in processes.
 
 A worker is handed jobs and posts letters to the inbox of the iteration that the job belongs to.
 """
@@ -66,7 +66,7 @@ class Inbox:
             del sleeper
 
     async def wait_async(self, seconds: float | None, seen: int = 0) -> bool:
-        """Suspend the coroutine until there are more letters than `seen`, for at most so many seconds; see `wait`."""
+        """As `wait`, but suspends the coroutine, until there are more letters than `seen`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         sleeper = _Sleeper(FutureWaker(loop, future))
@@ -89,8 +89,8 @@ class Assignment:
 
     Attributes:
         inbox: where the iteration's results go.
-        base_seed: of its random numbers.
-        context: the context variables of its consumer.
+        base_seed: of the iteration's random numbers.
+        context: the context variables of the iteration's consumer.
         over: whether the results are no longer needed.
     """
 
@@ -159,8 +159,8 @@ def _done(fetcher: Fetcher | RemoteFetcher, job: Job, first: bool) -> Letter:
 class ThreadWorker:
     """A thread that does its jobs in order, and skips jobs of iterations that are over.
 
-    The thread is a daemon, since the interpreter waits for other threads before it calls its exit handlers.  No method
-    takes a lock that a finalizer may find taken.
+    The thread is a daemon, since the interpreter waits for threads that are no daemons before it calls its exit
+    handlers.  No method takes a lock that a finalizer may find taken.
 
     Args:
         fetcher: fetches the batches; a remote one is ended with the thread.
@@ -230,18 +230,18 @@ class Crew:
             _crews.add(self)
 
     def stop(self) -> None:
-        """Let all workers end, without waiting.  A second time does nothing."""
+        """Let all threads end, without waiting.  A second call has no effect."""
         for worker in self._threads():
             worker.stop()
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until all stopped workers have ended, for this many seconds at most."""
+        """Wait until all threads, which were stopped, have ended, for at most `seconds` in all."""
         deadline = None if seconds is None else time.monotonic() + seconds
         for worker in self._threads():
             worker.thread.join(None if deadline is None else max(deadline - time.monotonic(), 0))
 
     async def join_async(self) -> None:
-        """Wait until all workers, which were stopped, have ended; suspends the coroutine."""
+        """Wait until all threads, which were stopped, have ended; suspends the coroutine."""
         while len(self._ends.letters) < len(self.workers):
             await self._ends.wait_async(None, len(self._ends.letters))
         self.join()  # each thread has posted its last letter, and is about to end
