@@ -319,10 +319,11 @@ def test_dlpack_with_jax() -> None:
     assert narrow.tolist() == x.tolist()
 
 
-def test_capsules_of_dtypes_that_are_unknown_are_refused() -> None:
-    capsule = np.zeros(4, np.uint8).__dlpack__()
-    exchange._described(capsule).code = 10  # an 8-bit floating-point dtype
-    with pytest.raises(TypeError, match="vmflow has no dtype for DLPack's type code 10 of 8 bits"):
+@pytest.mark.parametrize(("code", "dtype", "bits"), [(10, np.uint8, 8), (5, np.uint32, 32)])
+def test_capsules_of_dtypes_that_are_unknown_are_refused(code: int, dtype: Any, bits: int) -> None:
+    capsule = np.zeros(4, dtype).__dlpack__()
+    exchange._described(capsule).code = code  # an 8-bit floating-point dtype, and pairs of 16-bit numbers
+    with pytest.raises(TypeError, match=f"vmflow has no dtype for DLPack's type code {code} of {bits} bits"):
         flow.from_dlpack(capsule)
 
 

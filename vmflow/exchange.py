@@ -38,8 +38,9 @@ _VERSION: Final = (1, 0)
 # Type codes of DLDataType.  numpy knows no bfloat16, so its 16 bits are passed to numpy as unsigned integers.
 _BFLOAT16: Final = 4
 _UNSIGNED: Final = 1
-# The type codes that numpy has, too: signed and unsigned integers, floating-point and complex numbers, and bools.
-_CODES: Final = (0, 1, 2, 5, 6)
+# The type codes that numpy has, too, with their bits: signed and unsigned integers, floating-point and complex numbers,
+# and bools.
+_BITS: Final = {0: (8, 16, 32, 64), 1: (8, 16, 32, 64), 2: (16, 32, 64), 5: (64, 128), 6: (8,)}
 
 
 class _DLTensor(ctypes.Structure):
@@ -394,7 +395,7 @@ def _received(capsule: Any) -> tuple[Array, DType]:
     bfloat16 = (described.code, described.bits) == (_BFLOAT16, 16)
     if bfloat16:
         described.code = _UNSIGNED
-    elif described.code not in _CODES:
+    elif described.bits not in _BITS.get(described.code, ()):
         raise TypeError(
             f"from_dlpack: vmflow has no dtype for DLPack's type code {described.code} of {described.bits} bits"
         )
