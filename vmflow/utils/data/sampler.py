@@ -117,7 +117,7 @@ class RandomSampler(Sampler[int]):
         if not isinstance(replacement, bool):
             raise TypeError(f"RandomSampler: replacement must be True or False, not {replacement!r}")
         if num_samples is not None:
-            whole_number("RandomSampler", "num_samples", num_samples, 1)
+            num_samples = whole_number("RandomSampler", "num_samples", num_samples, 1)
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples
