@@ -5,7 +5,7 @@ prefetching are the same for threads and processes, and the death of a process e
 cannot miss.
 
 Large arrays, see `_Pickler`, travel through the sockets too, outside of the pickle: from the sender's memory into
-fresh memory of the receiver.
+fresh memory of the receiver.  New shared memory for each batch is slower, since its pages must be cleared and mapped.
 """
 
 from __future__ import annotations
@@ -59,8 +59,6 @@ class _Pickler(pickle.Pickler):
 
 def _arrived(array: Any, requires_grad: bool) -> Tensor:
     """Make a tensor of the other process's array, on the default device of this process's context."""
-    if not array.flags.writeable:  # the memory of a small array is a part of the pickle
-        array = array.copy()
     return creation.from_array(array, creation.chosen_device(None)).requires_grad_(requires_grad)
 
 
