@@ -19,7 +19,8 @@ def from_torch(torch_tensor: Any) -> Tensor:
     Raises:
         ImportError: if PyTorch is not installed.
         TypeError: if `torch_tensor` is no tensor of PyTorch's, or has a dtype that vmflow does not have.
-        Exception: PyTorch's own, if it cannot export the tensor: a BufferError for a sparse one.
+        Exception: PyTorch's own, if it cannot export the tensor: BufferError for a sparse tensor, ValueError for one
+            on the meta device.
     """
     if not isinstance(torch_tensor, _torch("from_torch").Tensor):
         raise TypeError(f"from_torch: expected a tensor of PyTorch's, got {described(torch_tensor)}")
@@ -40,6 +41,7 @@ def to_torch(flow_tensor: Tensor) -> Any:
         ImportError: if PyTorch is not installed.
         TypeError: if `flow_tensor` is no tensor of vmflow's.
         BufferError: if PyTorch cannot see memory of the tensor's device.
+        Exception: that of the op that failed to compute `flow_tensor`.
     """
     if not isinstance(flow_tensor, Tensor):
         raise TypeError(f"to_torch: expected a tensor of vmflow's, got {described(flow_tensor)}")

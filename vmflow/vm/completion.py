@@ -135,7 +135,7 @@ class CompletionTracker:
         return finished
 
     def first(self, preferred: Stream) -> DeviceWork | None:
-        """Return the oldest uncollected instruction on stream `preferred`, else on any stream; None if none is left."""
+        """Return the oldest uncollected instruction on stream `preferred`, else on some other; None if none is left."""
         for stream in (preferred, *self._contexts):
             try:
                 item: DeviceWork = stream.in_flight[0]

@@ -160,7 +160,7 @@ class Devices:
         stream.ran()
 
     def stop_workers(self, deadline: float) -> list[Any]:
-        """End all worker threads, and return the items that they have not begun.
+        """End the threads of all streams, and return the items that the workers have not begun.
 
         Waits for the items that are running, up to `deadline`, a time of `time.monotonic`.
         """

@@ -110,9 +110,9 @@ class Driver:
     def drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
         """Run turns until nothing can go on, `until` has ended, or `time.perf_counter` is at `deadline` (0: none).
 
-        They also end for Ctrl-C, for an exception such as SystemExit, which is raised here, and if another thread wants
-        the turn lock.  Returns False, without a turn, if any thread has that lock, this one included, or if this thread
-        runs a function for a device.
+        The turns also end for Ctrl-C, for an exception such as SystemExit, which is raised here, and if another thread
+        wants the turn lock.  Returns whether turns were run: not if any thread has that lock, this one included, or if
+        this thread runs a function for a device.
         """
         if on_a_device():
             return False
@@ -150,8 +150,8 @@ class Driver:
     def drive_from_worker(self) -> bool:
         """Run turns on the thread of a worker that has finished an instruction; returns whether it ran any.
 
-        Without them, the worker would idle between two heavy instructions until another thread gives it the second one.
-        They stop at the time budget of a loop's turn, since the worker shares the interpreter with the loop.
+        Without these turns, the worker would idle between two heavy instructions until another thread gives it the
+        second one.  The turns stop after `turn_budget`, since the worker shares the interpreter with event loops.
         """
         # If an exception is to end the program, the worker leaves the turns to the waiting thread, which raises it.
         if self._escaping is not None or not self.turn_lock.acquire(blocking=False):
@@ -212,7 +212,7 @@ class Driver:
                 if lock.wanted():
                     return  # another thread wants the turn lock, and gets it now
 
-                # The clock is read only now and then: reading it after each instruction would take a tenth of the time.
+                # The clock is read only now and then, since reading it takes time, too.
                 if deadline and spent > 100_000:
                     spent = 0
                     if time.perf_counter() > deadline:
@@ -274,7 +274,7 @@ class Driver:
             self.turn_lock.release()
 
     def collect_reports(self) -> None:
-        """Tell the engine about all reported instructions; the caller must have the turn lock."""
+        """Tell the engine about all reported instructions that have ended; the caller must have the turn lock."""
         # The flag is cleared before the reports are read, so that a report that comes later wakes somebody again.
         self._woken = False
         reports = self._reports
@@ -362,9 +362,10 @@ class Driver:
     def run(
         self, policy: InstructionPolicy, stream: Stream, cost: int, mode: Mode | None, whole: Instruction | None = None
     ) -> bool:
-        """Run a policy inline, in this call, if `_is_next` allows it and memory suffices; returns whether it ran.
+        """Run a policy inline, in this call, if the turn lock is free and `_is_next` allows it; returns whether it ran.
 
-        If `compute` raises an `Exception`, the outputs hold the failure, as with an instruction.
+        Without `whole`, it does not run either if memory is lacking.  If `compute` raises an `Exception`, the outputs
+        hold the failure, as with an instruction.
 
         Args:
             policy, stream: the policy, and the stream that it belongs to.

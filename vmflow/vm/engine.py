@@ -84,7 +84,7 @@ class VirtualMachineEngine:
         story: the number of turns that the story remembers, for debugging.
 
     Raises:
-        ValueError: if `window` is less than 1, or `fuse_below` is negative.
+        ValueError: if `window` is less than 1, or `fuse_below` or `story` is negative.
     """
 
     def __init__(self, window: int = WINDOW, story: int = 32, fuse_below: int = FUSE_BELOW) -> None:
@@ -194,7 +194,7 @@ class VirtualMachineEngine:
         return bool(self._finished or self.pending) or bool(self.ready) or self._barrier_due
 
     def outstanding(self) -> int:
-        """Return the number of instructions received and not erased.  Any thread may call this."""
+        """Return the number of instructions received and not erased; during another thread's turn perhaps too few."""
         return self.total_inserted - self.total_erased + len(self.pending)
 
     def idle(self) -> bool:

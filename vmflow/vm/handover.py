@@ -6,7 +6,7 @@ the new one a `HandoverIn`, before every later access.  The `HandoverIn` ends wh
 issued in the same moment: so a `HandoverIn` waits only for instructions issued earlier, on any machine, and machines
 that exchange storages cannot deadlock.
 
-If all writes of the storage have ended, the new machine's reads do not wait for the old one's, only its writes do.
+If all writes of the storage have ended, the new machine's reads do not wait for the old one's, but its writes do.
 If the reads waited, too, ranks of a simulation that share a tensor could wait for each other: a read on one rank may
 wait for an exchange in which another rank takes part only after a read of its own.
 """
@@ -40,7 +40,7 @@ TAKEN_OVER: Final = [False]
 
 
 class HandoverIn(Deferred):
-    """An instruction of a storage's new machine, which ends when the old machine's `HandoverOut` has run."""
+    """An instruction of a storage's new machine, which the old machine's `HandoverOut` ends."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ class Handover:
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
         self.last_incoming: Instruction | None = None
-        # For each handover that may not have ended, the old machine and its `HandoverOut`.
+        # For each handover that is not known to have ended, the old machine and its `HandoverOut`.
         self._outgoing: deque[tuple[VirtualMachine, Instruction]] = deque()
 
     def sources(self) -> list[VirtualMachine]:
@@ -200,7 +200,7 @@ class Handover:
 
 
 def _is_unused(previous: VirtualMachine, dependence: Dependence) -> bool:
-    """Whether a storage's old machine has no unfinished access to it; False if another thread drives that machine.
+    """Whether a storage's old machine has no unfinished access to it; False if another thread has its turn lock.
 
     If True, no `HandoverOut` is needed, which might not run soon: it would have to wait until this thread, if it is
     running turns of that machine, returns to them, or until that machine's own thread stops waiting for something else.

@@ -3,7 +3,7 @@
 A call runs inline only if no instruction is outstanding, no worker is needed, its scope is not dropped, and it need not
 wait to be fused with later ops.  Under an event loop, inline calls may begin only within `turn_budget` seconds of the
 first one in each turn of the loop.  Further calls are issued and wait for the loop's next turn, and so do the
-coroutines that await them.  Otherwise coroutines that await only small ops would never let the loop run.
+coroutines that await their results.  Otherwise coroutines that await only small ops would never let the loop run.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from .virtual_machine import VirtualMachine
 
-# Whether ops that allocate may run inline without a `Shield` against Ctrl-C, which would take as long as a small op:
-# only if the allocator is compiled.  Ctrl-C cannot interrupt a compiled allocator in the middle of a change, but only
-# in the functions that the allocator calls for a new block.
+# Whether ops that allocate may run inline without a `Shield` against Ctrl-C, which would slow small ops down: only if
+# the allocator is compiled.  Ctrl-C cannot interrupt a compiled allocator in the middle of a change, but only in the
+# functions that the allocator calls for a new block.
 _ALLOCATES_WHOLE: Final = not isinstance(BinAllocator.allocate, FunctionType)
 
 
@@ -125,5 +125,5 @@ def _claim(machine: VirtualMachine, stream: Stream, storage: Storage) -> bool:
     """Assign a storage that no machine has used yet to this machine and stream; returns False for other storages."""
     if storage.machine is not None:
         return False
-    machine.access(storage, stream)  # without waiting: the storage was made from a caller's array
+    machine.access(storage, stream)  # without waiting: the storage was made around an array that has its values
     return True

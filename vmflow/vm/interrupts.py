@@ -7,7 +7,7 @@ a `Shield` is raised the signal is noted instead, and handled when the shield is
 
 from __future__ import annotations
 
-# The C module that `signal` wraps: `signal` makes calls ten times as slow, and takes half a millisecond to import.
+# The C module that `signal` wraps: the functions of `signal` are slower, and importing it takes time.
 import _signal  # type: ignore[import-not-found]
 import sys
 import threading
@@ -24,8 +24,8 @@ _main_ident = threading.main_thread().ident
 class Shield:
     """Holds SIGINT back between `raise_it` and `lower`, on the main thread and if Python handles the signal.
 
-    `lower` passes a held signal to its handler: Python's own raises KeyboardInterrupt, asyncio's cancels the main task,
-    and raises at the second signal.
+    `lower` passes a held signal to its handler: Python's own raises KeyboardInterrupt; that of `asyncio.run` first
+    cancels the main task.
     """
 
     __slots__ = ("_handler", "interrupted")

@@ -39,8 +39,7 @@ class Lifecycle:
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
         self.state = "running"
-        # The failures of instructions that nobody may have seen yet; they are logged when the machine closes, at the
-        # latest.
+        # The failures of instructions that perhaps nobody has seen yet; the unseen are logged when the machine closes.
         self._unseen: weakref.WeakSet[Failure] = weakref.WeakSet()
         # The handovers dropped by the closed machine that have not been ended: a running kernel may use their storages.
         self._handovers: list[HandoverOut] = []
@@ -60,7 +59,10 @@ class Lifecycle:
         self._unseen.add(failure)
 
     def require_open(self, name: str) -> None:
-        """Raise `VirtualMachineClosed` if the machine refuses new instructions; `name` is the instruction's name."""
+        """Raise `VirtualMachineClosed` if the machine refuses new instructions; `name` is the instruction's name.
+
+        As the interpreter exits, a daemon thread is blocked for ever instead.
+        """
         machine = self._machine
         if machine.driver.refusing:
             if self.exiting and threading.current_thread().daemon:
@@ -119,7 +121,7 @@ class Lifecycle:
         lock = machine.driver.turn_lock
         # The turn lock may be this thread's own, if a signal handler that interrupts a turn closes the machine.
         if lock.owner == threading.get_ident() or not lock.acquire(timeout=max(timeout, _A_TURN)):
-            self.state = "aborted"  # a kernel runs inline for longer than the timeout, or calls this itself
+            self.state = "aborted"  # a turn or an inline kernel takes longer than the timeout, or calls this itself
             lock.when_free(self._end_later)
             return
         try:
@@ -175,7 +177,7 @@ class Lifecycle:
             unseen.report()
 
     def drop(self, unrun: list[Instruction]) -> None:
-        """Erase all instructions not launched, and those in `unrun`; drop their policies with `closed_failure`."""
+        """Erase all instructions not launched, and the launched ones in `unrun`, as dropped by the machine's end."""
         failure = self.closed_failure()
 
         def fail(instruction: Instruction) -> None:
@@ -185,7 +187,7 @@ class Lifecycle:
         self.abandon(unrun, fail)
 
     def abandon(self, unrun: list[Instruction], fail: Callable[[Instruction], None]) -> None:
-        """Erase all instructions not launched, and the launched ones in `unrun`; `fail` is called with each."""
+        """Erase all instructions not launched, and the launched ones in `unrun`; see `VirtualMachineEngine.abandon`."""
         machine = self._machine
         for instruction in machine.engine.abandon(unrun, fail):
             tracer = machine.tracer
@@ -229,7 +231,10 @@ class Lifecycle:
                 lock.release()
 
     def refuse(self, instruction: Instruction) -> None:
-        """Drop an instruction issued while the machine closed if no turn has seen it; raise `VirtualMachineClosed`."""
+        """Raise `VirtualMachineClosed` for an instruction that was issued while the machine closed.
+
+        If no turn has seen the instruction, drop it.
+        """
         machine = self._machine
         if machine.driver.turn_lock.owner == threading.get_ident():
             # The turn lock is held by this thread, which runs the instruction that has issued this one.

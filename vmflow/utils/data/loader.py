@@ -73,9 +73,9 @@ class DataLoader:
             needs its ``if __name__ == "__main__":``.  In a worker, `get_worker_info` returns the worker's facts.
 
     Raises:
-        TypeError: for a dataset without `__getitem__` that is no `IterableDataset`, and if `batch_size`, `num_workers`
-            or `prefetch_factor` is no integer.
-        ValueError: for arguments that exclude each other, or are out of range.
+        TypeError: for a dataset without `__getitem__` that is no `IterableDataset`; if `batch_size`, `num_workers` or
+            `prefetch_factor` is no integer, or `drop_last` no bool.
+        ValueError: for arguments that exclude each other, are unknown or out of range.
 
     Example:
         >>> for batch in flow.utils.data.DataLoader([1, 2, 3], batch_size=2):
