@@ -19,8 +19,7 @@ def from_torch(torch_tensor: Any) -> Tensor:
     Raises:
         ImportError: if PyTorch is not installed.
         TypeError: if `torch_tensor` is no tensor of PyTorch's, or has a dtype that vmflow does not have.
-        Exception: PyTorch's own, if it cannot export the tensor: BufferError for a sparse tensor, ValueError for one
-            on the meta device.
+        Exception: PyTorch's own, if it cannot export the tensor, such as a BufferError for a sparse one.
     """
     if not isinstance(torch_tensor, _torch("from_torch").Tensor):
         raise TypeError(f"from_torch: expected a tensor of PyTorch's, got {described(torch_tensor)}")

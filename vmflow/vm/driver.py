@@ -11,7 +11,7 @@ An instruction issued while nothing is outstanding needs no turn if `Driver.run`
 Three rules keep every waiter from sleeping for ever.  A thread or loop that finds the lock taken, or nothing to do,
 adds its waker before it looks once more.  A thread that releases the lock, or stops waiting, wakes the threads and
 loops of the wakers if there is anything to do.  It wakes all of them, since any one may be unable to run turns: a loop
-may be stopped, or its thread may be blocked in a wait.
+may be stopped, or its thread blocked.
 """
 
 from __future__ import annotations

@@ -219,10 +219,10 @@ class VirtualMachineEngine:
     def abandon(self, unrun: list[Instruction], fail: Callable[[Instruction], None]) -> list[Instruction]:
         """Forget every instruction that has not begun: all that are not launched, and the launched ones in `unrun`.
 
-        `fail` is called with each, a fused one as a whole, before its state becomes ERASED, since other threads read
-        the state.  Returns the forgotten instructions, members in place of fused ones.  Running instructions stay
-        lively and end in the usual way.  A new instruction might not wait for them: accesses of forgotten instructions
-        may have replaced theirs in the dependences.
+        `fail` is called with each, a fused one as a whole, before its state becomes ERASED.  Returns the forgotten
+        instructions, members in place of fused ones.  Running instructions stay lively and end in the usual way.  A new
+        instruction might not wait for a running one: accesses of forgotten instructions may have replaced those of the
+        running one in the dependences.
         """
         # The launched instructions come first, since they precede the instructions that wait for them.
         unbegun = (
@@ -462,8 +462,8 @@ class VirtualMachineEngine:
     def _edge(self, source: Instruction, target: Instruction, preschedulable: bool, follows: Stream | None) -> None:
         """Make `target` wait for the launch of `source` if `target` may, else for the erasure of `source`.
 
-        `target` may if it is `preschedulable` and `source` is on its stream or on `follows`.  An edge already satisfied
-        is not added.
+        `target` may if it is `preschedulable` and `source` is on the stream of `target` or on `follows`.  An edge
+        already satisfied is not added.
         """
         if source is target:
             return

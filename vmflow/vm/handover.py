@@ -7,8 +7,7 @@ issued in the same moment: so a `HandoverIn` waits only for instructions issued 
 that exchange storages cannot deadlock.
 
 If all writes of the storage have ended, the new machine's reads do not wait for the old one's, but its writes do.
-If the reads waited, too, ranks of a simulation that share a tensor could wait for each other: a read on one rank may
-wait for an exchange in which another rank takes part only after a read of its own.
+If the reads waited, too, ranks of a simulation that share a tensor could wait for each other.
 """
 
 from __future__ import annotations
@@ -200,10 +199,10 @@ class Handover:
 
 
 def _is_unused(previous: VirtualMachine, dependence: Dependence) -> bool:
-    """Whether a storage's old machine has no unfinished access to it; False if another thread has its turn lock.
+    """Whether no access on a storage's old machine is unfinished; False if another thread has that machine's turn lock.
 
-    If True, no `HandoverOut` is needed, which might not run soon: it would have to wait until this thread, if it is
-    running turns of that machine, returns to them, or until that machine's own thread stops waiting for something else.
+    If True, no `HandoverOut` is needed.  The old machine might not run one soon, for instance if this thread is in the
+    middle of that machine's turn.
     """
     lock, me = previous.driver.turn_lock, threading.get_ident()
     if lock.owner == me:

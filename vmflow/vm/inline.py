@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
 # Whether ops that allocate may run inline without a `Shield` against Ctrl-C, which would slow small ops down: only if
-# the allocator is compiled.  Ctrl-C cannot interrupt a compiled allocator in the middle of a change, but only in the
-# functions that the allocator calls for a new block.
+# the allocator is compiled, so that Ctrl-C cannot interrupt it in the middle of a change.
 _ALLOCATES_WHOLE: Final = not isinstance(BinAllocator.allocate, FunctionType)
 
 

@@ -22,11 +22,7 @@ _main_ident = threading.main_thread().ident
 
 
 class Shield:
-    """Holds SIGINT back between `raise_it` and `lower`, on the main thread and if Python handles the signal.
-
-    `lower` passes a held signal to its handler: Python's own raises KeyboardInterrupt; that of `asyncio.run` first
-    cancels the main task.
-    """
+    """Holds SIGINT back between `raise_it` and `lower`, on the main thread and if Python handles the signal."""
 
     __slots__ = ("_handler", "interrupted")
 

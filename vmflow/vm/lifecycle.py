@@ -146,7 +146,10 @@ class Lifecycle:
         self._clean_up()
 
     def _end(self, deadline: float) -> None:
-        """Drop all work that has not begun, and stop the workers; the caller must have the turn lock."""
+        """Stop the workers, wait for the devices, drop work that has not begun, and fail what still runs.
+
+        The caller must have the turn lock.
+        """
         machine = self._machine
         unrun = machine.driver.take_launched()
         unrun += [instruction for instruction, _ in machine.devices.stop_workers(deadline)]
@@ -161,7 +164,7 @@ class Lifecycle:
         machine.waiters.settle(machine.engine.erased)
         self.drop(late)
         for instruction in machine.engine.lively:
-            # An instruction has run for longer than the timeout.  Nobody waits for its end: its outputs fail now.
+            # An instruction has run for longer than the timeout: its outputs fail now.
             self.state = "aborted"
             if instruction.policy is not None:
                 instruction.policy.fail(self.closed_failure())

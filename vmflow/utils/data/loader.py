@@ -32,8 +32,8 @@ class DataLoader:
     """Batches of a dataset, for ``for batch in loader`` and ``async for batch in loader``.
 
     Several iterations over one loader may run at the same time.  Leaving a loop over the loader, by ``break``, an
-    exception or cancellation, ends the loop's workers, unless they are persistent.
-    ``contextlib.closing(iter(loader))`` and ``contextlib.aclosing(aiter(loader))`` also wait until such workers end.
+    exception or cancellation, ends the loop's workers, unless they are persistent.  With
+    ``contextlib.closing(iter(loader))`` or ``contextlib.aclosing(aiter(loader))``, it also waits for their end.
 
     ``async for`` does not block the event loop while batches are fetched: with ``num_workers=0`` one thread fetches
     each batch when it is asked for.  Plain ``for`` with ``num_workers=0`` fetches in place.
@@ -57,11 +57,11 @@ class DataLoader:
         num_workers: how many threads or processes fetch.
         collate_fn: makes a batch of a list of samples, by default `default_collate`; or converts a sample that comes by
             itself, by default `default_convert`.
-        pin_memory, pin_memory_device: accepted for PyTorch's sake, and without effect: the loader does not pin memory.
+        pin_memory, pin_memory_device: accepted for PyTorch's sake; the loader does not pin memory.
         drop_last: leave out the last batch, of an `IterableDataset` each worker's last one, if it is not full.
         timeout: seconds to wait for a batch from workers before `TimeoutError`; 0 for as long as it takes.
-        worker_init_fn: called in a thread or process with the worker's number, before the worker's first batch; not
-            with ``num_workers=0``.
+        worker_init_fn: called in each worker that fetches, with the worker's number, before the worker's first batch;
+            not with ``num_workers=0``.
         multiprocessing_context: how processes are started, a name or context of `multiprocessing`; by default "spawn".
         generator: of the order and the seeds; by default that of the context in which iteration begins.
         prefetch_factor: the most batches that each worker, on average, fetches ahead; 2 by default.

@@ -5,7 +5,7 @@ prefetching are the same for threads and processes, and the death of a process e
 cannot miss.
 
 Large arrays, see `_Pickler`, travel through the sockets too, outside of the pickle: from the sender's memory into
-fresh memory of the receiver.  New shared memory for each batch is slower, since its pages must be cleared and mapped.
+fresh memory of the receiver.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _LOST: Final = (EOFError, ConnectionError, OSError)
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles CPU tensors as arrays; large contiguous arrays of numbers, but bfloat16, are not copied into the pickle.
+    """Pickles plain CPU tensors as arrays; large contiguous arrays are not copied into the pickle.
 
-    Subclasses of `Tensor` are pickled as usual.
+    The latter holds for numpy's bools and numbers, not for bfloat16.
     """
 
     def reducer_override(self, thing: Any) -> Any:
@@ -315,8 +315,8 @@ class RemoteFetcher:
 def start_method(given: str | BaseContext | None) -> BaseContext:
     """The way to start processes; "spawn" if none is given.
 
-    "fork" is no good default: a forked process has copies of the locks of the consumer's threads but not the threads,
-    and of the sockets of the consumer's event loop; and every fork waits for all issued work to end.
+    "fork" is no good default: a forked process has copies of locks but not of the threads that hold them, and of the
+    event loop's sockets; and every fork waits for all issued work to end.
 
     Raises:
         ValueError: for a name that `multiprocessing` does not know.

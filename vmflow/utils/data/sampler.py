@@ -1,8 +1,7 @@
 """Samplers: in which order the samples of a dataset are visited, and in which batches.
 
-A sampler that has the argument `generator` takes its range of that or the default generator's sequence when iteration
-begins, and shuffles when indices are asked for.  So an order does not depend on random numbers drawn, or samples added,
-during the iteration.
+A sampler that has the argument `generator` reserves its random numbers when iteration begins.  So an order does not
+depend on random numbers drawn, or samples added, during the iteration.
 """
 
 from __future__ import annotations
@@ -155,8 +154,7 @@ class SubsetRandomSampler(Sampler[int]):
     """The given indices in random order.
 
     Raises:
-        TypeError: when iterated over or given to `len`, if the indices have no length; later, if they have no
-            `__getitem__`.
+        TypeError: when iterated over or given to `len`, if the indices have no length.
 
     Example:
         >>> sorted(flow.utils.data.SubsetRandomSampler([5, 3, 1]))
