@@ -93,7 +93,7 @@ class RandomSampler(Sampler[int]):
         replacement: whether each draw is of all indices, so that some come several times and some not at all.
         num_samples: how many indices in all; by default as many as there are samples.
             More than that, without replacement, are drawn in rounds: each is a new order of all samples, the last one
-            cut short.
+            perhaps cut short.
         generator: the source; by default that of the context in which iteration begins.
 
     Raises:
