@@ -221,8 +221,7 @@ class VirtualMachineEngine:
 
         `fail` is called with each, a fused one as a whole, before its state becomes ERASED.  Returns the forgotten
         instructions, members in place of fused ones.  Running instructions stay lively and end in the usual way.  A new
-        instruction might not wait for a running one: accesses of forgotten instructions may have replaced those of the
-        running one in the dependences.
+        instruction might not wait for a running one, if a forgotten one was to wait for that.
         """
         # The launched instructions come first, since they precede the instructions that wait for them.
         unbegun = (

@@ -201,8 +201,8 @@ class Handover:
 def _is_unused(previous: VirtualMachine, dependence: Dependence) -> bool:
     """Whether no access on a storage's old machine is unfinished; False if another thread has that machine's turn lock.
 
-    If True, no `HandoverOut` is needed.  The old machine might not run one soon, for instance if this thread is in the
-    middle of that machine's turn.
+    If True, no `HandoverOut` is needed.  One might not run soon: this thread may be in the middle of the old machine's
+    turn.
     """
     lock, me = previous.driver.turn_lock, threading.get_ident()
     if lock.owner == me:

@@ -4,8 +4,7 @@ A thread of the consumer's process asks, over a pair of connected sockets, and w
 prefetching are the same for threads and processes, and the death of a process ends a stream of bytes, which the thread
 cannot miss.
 
-Large arrays, see `_Pickler`, travel through the sockets too, outside of the pickle: from the sender's memory into
-fresh memory of the receiver.
+Large arrays, see `_Pickler`, travel through the sockets too, outside of the pickle.
 """
 
 from __future__ import annotations
