@@ -1,10 +1,10 @@
 """A simulated accelerator: in-order queues, events, and control over when anything happens.
 
-Code that forgets to wait for a device works as long as the device is quick.  A simulated one is as slow as the rules
-allow, or quick and slow by turns, by a seed, so that such code fails, and fails again under the same seed.
+Code that forgets to wait for a device works as long as the device is quick.  A simulated device can be as slow as the
+rules allow, or quick and slow by turns, by a seed, so that such code fails, and fails again under the same seed.
 
-The device computes nothing itself.  Work is a callable that it calls later, on the thread that makes it go on: a host
-thread that waits for an event, one that asks for a step, or, in the modes that say so, one that enqueues or polls.
+The device computes nothing itself.  Work is a callable that the device calls on the thread that makes the device go
+on: a host thread that waits, one that asks for a step, or, in the modes "eager" and "random", one that uses a queue.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def parse_positive(variable: str, text: str, example: int) -> int:
 class SimulatedDevice:
     """A simulated accelerator.
 
-    Any thread may use it.  Pieces of work run one at a time; a piece may use the device only to query events.
+    Any thread may use it.  Pieces of work run one at a time; a piece may query events, but not use queues or wait.
 
     Args:
         name: for people.
         mode: when work runs.  "lazy": when the host waits or asks for a step.  "random": besides, a random number of
-            steps after anything enqueued and before a poll is answered.  "eager": immediately, as far as it can.
-        seed: decides which queue goes on, and how far; one thread with one seed always sees the same order.
+            steps after each use of a queue, and before an unreached event is polled.  "eager": as soon as possible.
+        seed: decides which queue goes on, and how far; the same actions of one thread always give the same order.
 
     Attributes:
         ran: the number of pieces of work that have begun, including those that were made to fail.
@@ -102,7 +102,7 @@ class SimulatedDevice:
             return self._queues[name]
 
     def event(self) -> SimulatedEvent:
-        """An event that `SimulatedQueue.record` records later; all that waits for it is held back before that, too."""
+        """An event that `SimulatedQueue.record` records later; queues that wait for it are held before that, too."""
         return SimulatedEvent(self)
 
     # Going on
@@ -153,7 +153,7 @@ class SimulatedDevice:
         """Run all work on the device.
 
         Raises:
-            DeviceDeadlock: something is left that can never run.
+            DeviceDeadlock: something is left, and nothing can go on.
             RuntimeError: called by work that runs on the device.
         """
         with self._turn:
@@ -182,7 +182,7 @@ class SimulatedDevice:
             self._check_mine(event)
 
     def hand_over(self, queue: SimulatedQueue, entry: Piece | Mark) -> None:
-        """Put `entry` on `queue`, and let the device go on as far as its mode allows."""
+        """Put `entry` on `queue`, and let the device go on as its mode says."""
         with self._turn:
             queue.entries.append(entry)
             if isinstance(entry, Piece):
@@ -196,7 +196,7 @@ class SimulatedDevice:
             self._stride()
 
     def polled(self) -> None:
-        """Make some steps if the mode is "random"; called before the answer when an unreached event is polled."""
+        """Make a random number of steps if the mode is "random"; called when an unreached event is polled."""
         if self.mode == "random":
             self._stride()
 
@@ -214,7 +214,7 @@ class SimulatedDevice:
             self._planted[self.ran + count] = error
 
     def lose(self, error: BaseException | None = None) -> None:
-        """Until `restore`, let all work fail with `DeviceLost`, caused by `error`; events are still reached."""
+        """Until `restore`, let work that begins fail with `DeviceLost`, caused by `error`; events are still reached."""
         with self._turn:
             self._lost = True
             self._lost_by = error
@@ -291,7 +291,7 @@ class SimulatedDevice:
     def _settle(self, queue: SimulatedQueue) -> None:
         """Pass the marks that `queue` has come to, and those that this unblocks: a mark takes no time.
 
-        Then each queue is empty, or its head is a piece of work, or waits for an event with the queue in its `holds`.
+        Then each queue is empty, or its head is a piece of work, or a wait for an event whose `holds` list the queue.
         """
         free = [queue]
         while free:
@@ -310,7 +310,7 @@ class SimulatedDevice:
         self._turn.notify_all()
 
     def _stride(self) -> None:
-        """Run some pieces of work, unless one is running: in mode "random", enqueueing and polling never wait."""
+        """Run a random number of pieces of work, none while another thread runs one, for which this never waits."""
         with self._turn:
             count = 0 if self._stepping() else self._random.choice(STRIDES)
         for _ in range(count):
@@ -370,7 +370,7 @@ class SimulatedQueue:
         self.device.hand_over(self, Piece(work, fail))
 
     def record(self, event: SimulatedEvent | None = None) -> SimulatedEvent:
-        """An event that is reached when everything enqueued here so far has run.
+        """An event that is reached when this queue has run all work, and passed all waits, that it holds so far.
 
         Args:
             event: one from `SimulatedDevice.event`, instead of a new one.
@@ -390,7 +390,7 @@ class SimulatedQueue:
         return event
 
     def wait(self, event: SimulatedEvent) -> None:
-        """Run work that is enqueued here from now on behind `event`, of any queue of the same device.
+        """Hold back what is enqueued here from now on until `event`, of any queue of the same device, is reached.
 
         Raises:
             ValueError: it belongs to another device.
@@ -424,7 +424,7 @@ class SimulatedEvent:
     Attributes:
         device: the device that it belongs to.
         label: for people; empty until the event has been recorded.
-        reached: whether all work before it has run.
+        reached: whether the queue in which it is recorded has come past it.
         holds: the queues whose heads wait for it; only the device changes them.
     """
 
@@ -435,7 +435,7 @@ class SimulatedEvent:
         self.holds: list[SimulatedQueue] = []
 
     def query(self) -> bool:
-        """Whether the event has been reached.  A random device may make some steps first; a lazy one never does.
+        """Whether the event has been reached.  In mode "random", the device may make some steps first.
 
         Work that runs on the device may ask too; the device makes no steps then.
         """
@@ -501,7 +501,7 @@ class SimulatedStreamPolicy(StreamPolicy):
         self.queue = queue
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
-        # Enqueueing takes so little time that a worker would not pay.
+        # In mode "lazy", enqueueing takes so little time that a worker would not pay.
         return True
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
@@ -519,7 +519,7 @@ class SimulatedStreamPolicy(StreamPolicy):
         self.queue.record().synchronize()
 
     def await_progress(self, event: Event, wake: Callable[[], None]) -> bool:
-        """Let the device make a step, then call `wake`, on this thread; return True.
+        """Let the device make a step if it has work, then call `wake`, on this thread; return True.
 
         Raises:
             DeviceDeadlock: something is left on the device, and nothing can go on.

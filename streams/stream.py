@@ -60,8 +60,8 @@ class StreamPolicy:
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
         """Whether work of `cost` nanoseconds (an estimate) should run on the thread that schedules.
 
-        `loop_attached` means that the scheduling thread must stay responsive, because an event loop lives on it or
-        waits for it.
+        `loop_attached` means that the scheduling thread should stay responsive, because an event loop drives the
+        machine, or has driven it.
         """
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class StreamPolicy:
     # Asynchronous streams only
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict | None:
-        """Hand `work` over, to run behind everything enqueued before; the device calls `fail` if it cannot call `work`.
+        """Hand `work` over, to run behind everything enqueued before; `fail` is called if `work` cannot be called.
 
         A stream of a GPU calls `work` immediately; that launches kernels, and the kernels run later.
 
@@ -106,7 +106,7 @@ class StreamPolicy:
         raise NotImplementedError
 
     def mark(self) -> Any:
-        """A point in time: when all that was enqueued so far has finished; None if the device notes no times."""
+        """A point in time: when all that was enqueued so far has finished; None if the device cannot note times."""
         return None
 
     def nanoseconds(self, mark: Any) -> int:
@@ -121,7 +121,7 @@ class StreamPolicy:
         """Call `wake`, on any thread, when `event` of this stream may be reached; for a host with nothing else to do.
 
         Returns:
-            Whether this call has let the device make a step, and has called `wake`.
+            Whether this call itself has called `wake`.
         """
         raise NotImplementedError
 
@@ -141,10 +141,11 @@ class Stream:
         running: the instructions handed over and not yet erased, oldest first.
         outstanding: nanoseconds of estimated work handed over and not yet finished.
         full: whether work was held back because `outstanding` has reached `policy.depth`.
-        posted: the number of items that the worker has not reported as run.  While it is not zero, nothing may run
-            inline, or the order would break.
+        posted: the number of items handed to the worker whose end the machine has not noted.  While it is not zero,
+            nothing may run inline, or the order would break.
         order: the dependence that keeps program order on a `sequential` stream; None until used, unless it is shared.
-        worker: the thread for work that must not run on the scheduling thread; None until there is such work.
+        worker: the thread for work that must not run on the scheduling thread; None before the first such work, and
+            after `stop`.
         in_flight: work of an asynchronous device that is not known to have finished, oldest first.
         allocator: of the device's memory; None where arrays come from elsewhere.
     """
@@ -171,7 +172,6 @@ class Stream:
         self.name = name
         self.device = device
         self.policy = policy
-        # The queues are the stream's; their items belong to the layers above.
         self.ready = BySerial()
         self.ranked: Any = None
         self.running = Fifo()

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 # A thread may wait 5 milliseconds, the switch interval, for the interpreter's lock, which an event loop's thread needs
-# often.  So a polite worker releases the lock between items, at this interval in seconds.
+# often.  So a polite worker releases the lock between items, at most once in this many seconds.
 _POLITE_EVERY: Final = 1e-3
 
 
@@ -38,15 +38,15 @@ class Worker:
         self._polite = polite
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._stopping = False
-        # Whether `stop` begins to empty the inbox, into which no more marks are put; and whether items were not run.
+        # Whether `stop` has begun to empty the inbox, into which no more marks are put then.
         self._stopped = False
-        self._unrun = False
+        self._unrun = False  # whether items were not run
         context = Context() if context is None else context
         self.thread = threading.Thread(target=context.run, args=(self._serve,), name=name, daemon=True)
         self.thread.start()
 
     def post(self, item: object) -> None:
-        """Queue `item` (anything but None) and return; after `stop`, it is never run."""
+        """Queue `item` (anything but None) and return; an item posted after `stop` is never run."""
         self._inbox.put(item)
         if self._stopped:
             self._unrun = True
@@ -54,8 +54,8 @@ class Worker:
     def wait_until_idle(self, timeout: float | None = None) -> bool:
         """Block until everything posted so far has run, for `timeout` seconds at most; returns whether it has.
 
-        On the worker's own thread, this call runs the items itself.  After `stop`, the call does not wait: False if
-        items were not run, or if the thread still runs its last item.
+        On the worker's own thread, this call runs the items itself, however long they take.  After `stop`, on another
+        thread, the call does not wait: False if items were not run, or if the worker still runs its last item.
         """
         if self.thread is threading.current_thread():
             while not self._stopped and not self._inbox.empty():
@@ -65,7 +65,7 @@ class Worker:
         mark = _Mark()
         if not self._stopped:
             self._inbox.put(mark)
-        # If `stop` began after the mark was put into the inbox, it finds the mark.
+        # If `_stopped` is not set yet, `stop` will find the mark when it empties the inbox.
         if self._stopped:
             return self._all_have_run()
         return mark.event.wait(timeout) and mark.all_have_run
@@ -93,7 +93,7 @@ class Worker:
         for mark in marks:
             mark.all_have_run = self._all_have_run()
             mark.event.set()
-        # If the thread still runs its last item, it must find another behind that, at which it ends.
+        # If the thread still runs its last item, it must find a None behind that item, at which it ends.
         self._inbox.put(None)
         return left
 
@@ -111,7 +111,7 @@ class Worker:
                     last_polite = now
 
     def _run_one(self, item: Any) -> bool:
-        """Run an item and let go of it; return False if the worker stops instead."""
+        """Run an item or report a mark, and keep no reference to it; return False if the worker stops instead."""
         if isinstance(item, _Mark):
             item.all_have_run = True
             item.event.set()
@@ -128,11 +128,11 @@ class Worker:
 
 
 class _Mark:
-    """An item that is not run: a waiter only needs to know that it was reached, or that the worker has stopped.
+    """An item that is not run: a waiter only needs to know that the mark was reached, or that the worker has stopped.
 
     Attributes:
         event: set in both cases.
-        all_have_run: whether the items before the mark have run.
+        all_have_run: whether the items before the mark are known to have run.
     """
 
     __slots__ = ("all_have_run", "event")
