@@ -289,3 +289,18 @@ def test_functions_of_ones_own_by_the_older_names_for_cuda() -> None:
         assert x.grad is not None
         assert x.grad.tolist() == [2, 2]
     assert seen == [True, False]
+
+
+def test_a_backward_by_custom_bwd_needs_a_forward_by_custom_fwd() -> None:
+    class Twice(flow.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        @amp.custom_bwd(device_type=here())
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return gradient * 2
+
+    with pytest.raises(RuntimeError, match=r"decorate `forward` by custom_fwd"):
+        Twice.apply(flow.ones(2, requires_grad=True)).sum().backward()

@@ -30,20 +30,20 @@ class autocast:
     """In the block, matrix products and convolutions compute in bfloat16 or float16, and ops such as sums in float32.
 
     Operands are cast when an op is issued, and gradients come back in the operands' own dtypes.  float64, complex and
-    integer tensors are not cast, nor operands of in-place ops.  `vmflow.amp.policy` lists the ops for each choice.  A
-    backward pass computes in the dtypes of the forward pass, within or outside the block.
+    integer tensors are not cast, nor operands of in-place ops or of ops with `out`.  `vmflow.amp.policy` lists the ops
+    for each choice.  A backward pass computes in the dtypes of the forward pass, within or outside the block.
 
-    On the CPU autocast saves memory, but no time: arithmetic in bfloat16 and float16 is emulated, and slower than in
-    float32.
+    On the CPU autocast can save memory, but no time: arithmetic in bfloat16 and float16 is slower than in float32.
 
-    A context manager, or a decorator for functions, coroutine functions and generators.  It is on for the task or
-    thread that enters it, and for the tasks started within.
+    A context manager, or a decorator for functions, coroutine functions and generators.  Autocast is on for the task or
+    thread that enters the block, and for the tasks started within.
 
     Args:
         device_type: the type of device whose tensors are cast, "cpu" for instance.
         dtype: bfloat16 or float16; by default bfloat16 on the CPU and float16 elsewhere.
         enabled: False to cast nothing in this block, even if an outer `autocast` is on.
-        cache_enabled: whether to keep casts of parameters for further uses in the outermost block; None is True.
+        cache_enabled: whether to keep casts of parameters for further uses until the outermost block ends; None is
+            True.
 
     Raises:
         TypeError: if `device_type` is no string, or `dtype` no dtype.
@@ -101,7 +101,7 @@ class autocast:
 
 @attrs.frozen(eq=False)
 class _Kept:
-    """A cached cast of `original`, a parameter, valid for this version of it, and this grad mode, machine and scope."""
+    """A cached cast of the parameter `original`, valid for its `version` and these `surroundings`."""
 
     original: Tensor
     cast: Tensor
@@ -118,7 +118,7 @@ class _Kept:
 
 @attrs.frozen(eq=False)
 class Casts:
-    """The state of autocast, the value of `Mode.autocast`; the methods cast the operands of ops.
+    """The state of autocast, the value of `Mode.autocast` where it is on; the methods cast the operands of ops.
 
     Attributes:
         chosen: bfloat16 or float16 for each type of device whose autocast is on.
@@ -289,13 +289,15 @@ def custom_fwd(
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
-    """Decorate the `backward` of an `autograd.Function`, to run with autocast on or off as `custom_fwd` recorded.
+    """Decorate the `backward` of an `autograd.Function`, to run with autocast as `custom_fwd` recorded in `forward`.
 
     Args:
         bwd: the method; without `bwd`, the result is a decorator.
         device_type: the type of device whose autocast is meant.
 
-    Raises no errors itself.
+    Raises:
+        RuntimeError: when `backward` runs, if `custom_fwd` does not decorate `forward`.
+        ValueError: when `backward` runs, for an unknown `device_type`.
 
     Example:
         >>> class Double(flow.autograd.Function):
@@ -313,7 +315,10 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Ca
 
     @functools.wraps(bwd)
     def backward(ctx: Any, *args: Any) -> Any:
-        enabled, dtype = ctx._autocast
+        recorded = getattr(ctx, "_autocast", None)
+        if recorded is None:
+            raise RuntimeError("custom_bwd: nothing was recorded about autocast; decorate `forward` by custom_fwd, too")
+        enabled, dtype = recorded
         with autocast(device_type, dtype, enabled):
             return bwd(ctx, *args)
 
