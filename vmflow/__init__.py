@@ -2,7 +2,7 @@
 
     import vmflow as flow
 
-    y = model(x)      # issues instructions and returns immediately
+    y = model(x)      # issues ops, and need not wait for their results
     y = await y       # suspends this coroutine until y is computed; in plain code just read it
 
 The names and argument orders are PyTorch's and OneFlow's.
@@ -223,7 +223,7 @@ if _TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Modules imported on first use: many programs need none of them, and vmflow should import almost as fast as numpy.
+# Modules imported on first use: few programs need all of them, and vmflow should import almost as fast as numpy.
 _LAZY_MODULES = (
     "amp",
     "array_api",

@@ -17,6 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Args:
         arguments: the words of the command line; None for those of this process.
+
+    Raises:
+        SystemExit: for wrong arguments, ``--help`` and ``--version``.
     """
     parser = argparse.ArgumentParser(prog=_called(), description="Tools of vmflow.")
     parser.add_argument("--version", action="version", version=f"vmflow {__version__}")

@@ -1,4 +1,4 @@
-"""Automatic mixed precision: `autocast` chooses the dtype of each op, `GradScaler` keeps small gradients above zero."""
+"""Automatic mixed precision: `autocast` chooses the dtype of each op, `GradScaler` keeps small gradients from becoming 0."""
 
 from .autocasting import (
     autocast as autocast,

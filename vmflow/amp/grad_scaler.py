@@ -31,7 +31,8 @@ class GradScaler:
     optimizer or of several, change the scale alike; the scale of other ranks may differ.
 
     Args:
-        device: the device of the scale; by default, that of the first tensor that is scaled.  Gradients may be on any.
+        device: the device of the scale; by default, that of the first tensor that is scaled.  Gradients may be on
+            other devices.
         init_scale: the first scale.
         growth_factor: multiplies the scale after `growth_interval` updates in a row that found all gradients finite,
             unless the scale would become infinite.
@@ -80,7 +81,7 @@ class GradScaler:
         self._agreed: dict[Optimizer, tuple[int, ...]] = {}
 
     def _tensors(self, device: Device | None = None) -> tuple[Tensor, Tensor]:
-        """The tensors of the scale and of the count of updates towards its next growth; made if there are none.
+        """The tensors of the scale and of the count of updates towards the scale's next growth; made if there are none.
 
         They are made on the scaler's own device, else on `device`, else on the CPU.
         """
@@ -94,10 +95,12 @@ class GradScaler:
         return self._scale, self._growth_tracker
 
     def scale(self, outputs: Any) -> Any:
-        """Return a tensor, or nested iterables of tensors as lists and tuples, times the scale if enabled.
+        """Return a tensor, or the tensors in nested iterables, times the scale; if not enabled, return `outputs` itself.
+
+        Tuples give tuples, other iterables lists.
 
         Raises:
-            TypeError: if the scaler is enabled and `outputs` contains anything else.
+            TypeError: if the scaler is enabled and `outputs` is or contains anything else, such as a dict.
         """
         if not self._enabled:
             return outputs
@@ -159,7 +162,7 @@ class GradScaler:
             return largest_of_ranks(total, gradients)
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Take an optimizer's step, which does nothing if a gradient is infinite or NaN.
+        """Take an optimizer's step, which changes nothing if a gradient is infinite or NaN.
 
         If the optimizer's class overrides `Optimizer.step`, this call first waits to know whether gradients are finite;
         the result is that of the overridden `step`, or None.
@@ -170,7 +173,7 @@ class GradScaler:
 
         Raises:
             RuntimeError: if enabled, when `step` was called for this optimizer since the last `update` already.
-            ValueError: if enabled, for a closure, whose loss is not scaled; as `unscale_`.
+            ValueError: if enabled, for a closure, whose loss is not scaled, or as `unscale_`.
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
@@ -188,7 +191,7 @@ class GradScaler:
         return optimizer.step_unless(found)
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """Grow or shrink the scale by whether gradients were finite since the last `update`, or set it to `new_scale`.
+        """Change the scale as `growth_factor` and `backoff_factor` say, or set the scale to `new_scale`.
 
         Raises:
             RuntimeError: if enabled, without `new_scale` and without gradients unscaled since the last `update`.
@@ -239,7 +242,7 @@ class GradScaler:
 
     @property
     def scale_tensor(self) -> Tensor | None:
-        """The scale, which `update` changes in place; None before the first use and after `load_state_dict`."""
+        """The scale, which `update` changes in place; None until the first use, also after `load_state_dict`."""
         return self._scale
 
     def is_enabled(self) -> bool:

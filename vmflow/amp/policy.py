@@ -1,9 +1,8 @@
 """The autocast class of each op: the dtype in which the op computes where autocast is on.
 
 The names are those of the op table, and of functions of several ops that autocast treats as a single op (see
-`vmflow.ops.autocasting`).  An op has PyTorch's class on the CPU; if PyTorch has none there, PyTorch's class on
-GPUs if that keeps numbers from overflowing or losing digits.  Other functions of several ops, such as `einsum`,
-have no class: autocast acts on the ops that they call.
+`vmflow.ops.autocasting`).  Most ops have PyTorch's class on the CPU or, if PyTorch has none there, on GPUs.  Other
+functions of several ops, such as `einsum`, have no class: autocast acts on the ops that they call.
 """
 
 from __future__ import annotations
