@@ -166,11 +166,7 @@ class SimulatedDevice:
     # From its queues and events
 
     def admit(self, action: str, event: SimulatedEvent | None = None) -> None:
-        """Raise if work on the device attempts an action that only the host may, and for events of other devices.
-
-        Args:
-            action: the attempted action.
-            event: the event that the action uses, if any.
+        """Raise if work on the device attempts `action`, which only the host may, or if it uses another device's event.
 
         Raises:
             RuntimeError: called by work that runs on the device.

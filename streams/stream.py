@@ -84,8 +84,6 @@ class StreamPolicy:
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict | None:
         """Hand `work` over, to run behind everything enqueued before; `fail` is called if `work` cannot be called.
 
-        A stream of a GPU calls `work` immediately; that launches kernels, and the kernels run later.
-
         Returns:
             A function that returns, once the work has ended, its error or None; None if the device checks nothing.
         """
@@ -121,7 +119,7 @@ class StreamPolicy:
         """Call `wake`, on any thread, when `event` of this stream may be reached; for a host with nothing else to do.
 
         Returns:
-            Whether this call itself has called `wake`.
+            Whether this call has let the device go on, and then called `wake`.
         """
         raise NotImplementedError
 

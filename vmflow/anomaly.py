@@ -19,9 +19,9 @@ _UNCOMPUTED: Final = ("empty",)
 class detect_anomaly:
     """A block in which an op fails with `AnomalyDetected` if its result has nan or inf and its operands have none.
 
-    The exception names the op, its shapes and the line that issued it, as that of every failing op does.  A backward
-    pass is checked if `backward` is called in the block.  Ops on CUDA devices, exchanges between ranks, steps of
-    optimizers and calls of graphs are not checked.  Operands and results are read once more, which takes time.
+    The exception names the op, its shapes and the line that issued it.  A backward pass is checked if `backward` is
+    called in the block.  Ops on CUDA devices, exchanges between ranks, steps of optimizers and calls of graphs are not
+    checked.  Operands and results are read once more, which takes time.
 
     Args:
         enabled: False turns checking off in this block, also within a block that is checked.

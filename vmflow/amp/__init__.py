@@ -1,4 +1,4 @@
-"""Automatic mixed precision: `autocast` chooses the dtype of each op, `GradScaler` keeps small gradients from becoming 0."""
+"""Automatic mixed precision: `autocast` chooses each op's dtype, `GradScaler` keeps small gradients from becoming 0."""
 
 from .autocasting import (
     autocast as autocast,

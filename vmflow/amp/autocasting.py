@@ -101,7 +101,7 @@ class autocast:
 
 @attrs.frozen(eq=False)
 class _Kept:
-    """A cached cast of the parameter `original`, valid for its `version` and these `surroundings`."""
+    """A cached cast of the parameter `original`, valid for one `version` of it, in one grad mode, machine and scope."""
 
     original: Tensor
     cast: Tensor
@@ -136,8 +136,7 @@ class Casts:
     def call(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function of several ops with cast arguments, and without autocast for the ops within the function.
 
-        `vmflow.ops.autocasting` marks such functions, for which the policy has a class.  If nothing is to be cast, as
-        with `out`, call the function as it is.
+        If nothing is to be cast, as with `out`, call the function as it is.
         """
         arguments = (*args, *kwargs.values())
         wanted = self._wanted(name, tuple([argument for argument in arguments if isinstance(argument, Tensor)]))

@@ -95,7 +95,7 @@ class GradScaler:
         return self._scale, self._growth_tracker
 
     def scale(self, outputs: Any) -> Any:
-        """Return a tensor, or the tensors in nested iterables, times the scale; if not enabled, return `outputs` itself.
+        """Return a tensor, or the tensors in nested iterables, times the scale; `outputs` itself if not enabled.
 
         Tuples give tuples, other iterables lists.
 

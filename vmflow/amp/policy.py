@@ -35,8 +35,8 @@ LOWER: Final = _names("""
     vecdot
 """)
 
-# Mostly ops with small differences of large numbers, large ranges or long sums, which 16 bits would spoil; and ops of
-# linear algebra and Fourier transforms, which have no 16-bit kernels.
+# Mostly ops with small differences of large numbers, large ranges or long sums, which 16 bits would spoil; and Fourier
+# transforms, which have no 16-bit kernels.
 FLOAT32: Final = _names("""
     acos adaptive_avg_pool3d adaptive_max_pool3d asin avg_pool3d binary_cross_entropy
     binary_cross_entropy_with_logits cholesky cosh cross_entropy ctc_loss cumprod cumsum det eig eigh erfinv exp

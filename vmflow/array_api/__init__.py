@@ -6,8 +6,8 @@ own ops: they do not block, and have the ops' gradients.  Functions whose result
 
 Deviations from the standard:
 
-- operators promote as PyTorch's do, where a 0-d tensor does not widen a dtype of its kind; the namespace's functions
-  promote as the standard says;
+- operators promote as PyTorch's do, where a 0-d tensor does not widen a dtype of the same kind; the namespace's
+  functions promote as the standard says;
 - `Tensor.size` is a method, as in PyTorch; use `numel`.
 """
 

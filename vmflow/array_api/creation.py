@@ -29,7 +29,7 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Place = None, co
 
     Raises:
         TypeError, OverflowError: as `vmflow.tensor`.
-        ValueError: as that, and if `copy` is False and a copy is needed.
+        ValueError: as that, if `obj` cannot be exported, or if `copy` is False and a copy is needed.
 
     Example:
         >>> flow.array_api.asarray([1, 2])
@@ -49,7 +49,7 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Place = None, co
 
 
 def _shares_memory(tensor: Tensor, obj: Any) -> bool:
-    """Whether `tensor`, made of the numpy array `obj`, uses the array's memory; False for an `obj` of another type."""
+    """Whether `tensor`, made of the numpy array `obj`, uses the array's memory, or needs none; False if `obj` is no array."""
     if not isinstance(obj, np.ndarray) or tensor.device.type != "cpu":
         return False
     return np.shares_memory(tensor._array(), obj) or (obj.size == 0 and tensor.dtype.numpy == obj.dtype)
@@ -58,7 +58,7 @@ def _shares_memory(tensor: Tensor, obj: Any) -> bool:
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: DType | None = None, device: Place = None
 ) -> Tensor:
-    """The vector ``start, start + step, ...`` up to but without `stop`; with one argument, from 0 up to that.
+    """The vector ``start, start + step, ...`` up to but without `stop`; if `stop` is None, from 0 up to `start`.
 
     The result is empty if `step` leads away from `stop`, where `vmflow.arange` raises an error.
 
@@ -176,8 +176,9 @@ def linspace(
     """A vector of `num` equidistant numbers from `start` to `stop`; without `stop` if `endpoint` is False.
 
     Raises:
-        TypeError: if a limit is no number, `num` is no integer, or `vmflow.linspace` refuses the dtype.
-        ValueError: if `num` is negative, or an integer dtype does not hold a limit.
+        TypeError: if a limit is neither a number nor a tensor, `num` is no integer, or `vmflow.linspace` refuses the
+            dtype.
+        ValueError: if `num` is negative, or a limit has several elements or does not fit into an integer dtype.
 
     Example:
         >>> flow.array_api.linspace(0, 1, 4, endpoint=False)
@@ -192,7 +193,7 @@ def linspace(
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
-    """Coordinate matrices from coordinate vectors.
+    """Coordinate arrays from coordinate vectors.
 
     The default of `indexing` is "xy"; that of `vmflow.meshgrid` is "ij".
 

@@ -105,7 +105,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
     Args:
         x: the matrices, (..., m, n).
-        rtol: a number, or a tensor of one for each matrix; by default max(m, n) times the dtype's precision.
+        rtol: a number, or a tensor with a number for each matrix; by default max(m, n) times the dtype's eps.
 
     Raises:
         TypeError, ValueError, LinAlgError: as `vmflow.linalg.matrix_rank`.
@@ -121,7 +121,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 def _least(values: Tensor, rtol: Tensor) -> Tensor:
-    """The threshold for each matrix, `rtol` times its largest singular value: up to it, singular values count as 0."""
+    """The threshold up to which a matrix's singular values count as 0: `rtol` times the matrix's largest one."""
     largest = _vmflow.amax(values, -1, True) if values.shape[-1] else _vmflow.sum(values, -1, True)
     return largest * rtol.to(values.dtype).unsqueeze(-1)
 
@@ -146,7 +146,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
-    """The QR decomposition of matrices: orthogonal or unitary `Q` and upper triangular `R` with ``Q @ R = x``.
+    """The QR decomposition of matrices: `Q` with orthonormal columns and upper triangular `R` with ``Q @ R = x``.
 
     With the mode "r", `Q` is empty.
 
@@ -187,13 +187,15 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
         tensor([1.0000, 0.5000])
     """
     left, right = together("solve", x1, x2)
-    if right.ndim > 1:  # with as many dimensions as `x1`, `x2` is not taken for a batch of vectors
+    if right.ndim > 1:  # padded to as many dimensions as `x1`, `x2` is not taken for a batch of vectors
         right = right.reshape((1,) * (left.ndim - right.ndim) + tuple(right.shape))
     return _linalg.solve(left, right)
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
     """The singular value decomposition ``x = U @ diag(S) @ Vh`` of matrices, `S` in descending order.
+
+    With `full_matrices`, `U` and `Vh` are square, and ``diag(S)`` has the shape of `x`.
 
     Raises:
         TypeError, ValueError, LinAlgError: as `vmflow.linalg.svd`.
@@ -370,7 +372,7 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tensor:
-    """The sums of the `offset`-th diagonals of matrices.
+    """The sums of the `offset`-th diagonals of matrices; for `dtype`, see `sum`.
 
     Raises:
         IndexError: if there are fewer than two dimensions.
@@ -390,7 +392,7 @@ def vector_norm(
     With `axis` () each element is reduced alone; `vmflow.linalg.vector_norm` reduces all dimensions.
 
     Raises:
-        TypeError: for integers and bools.
+        TypeError: for integers and bools, or if `ord` is no number.
         ValueError: if a dimension is named twice.
         IndexError: if a dimension does not exist, or the dimensions have no element and `ord` is negative or inf.
 

@@ -181,7 +181,8 @@ def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -
 def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
     """`x` with elements shifted along the dimensions `axis`; elements beyond the end reappear at the start.
 
-    If `axis` is None, the flattened tensor is shifted.
+    If `axis` is None, the flattened tensor is shifted.  Several shifts of one dimension add up; one shift of several
+    dimensions shifts each.
 
     Raises:
         ValueError: if the numbers of shifts and of dimensions differ, and neither is 1.

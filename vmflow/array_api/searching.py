@@ -143,6 +143,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
     Raises:
         TypeError: for complex tensors, or a `sorter` that is no integer tensor.
         ValueError: for another `side`, if `x1` is no vector, or if `sorter` has another shape.
+        IndexError: when the result is read, if `sorter` has an index that `x1` lacks.
 
     Example:
         >>> flow.array_api.searchsorted(flow.tensor([1, 3, 5]), flow.tensor([2, 5]))
@@ -212,7 +213,9 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """The distinct elements of `x`, their first indices in the flattened `x`, each element's index among them, counts.
+    """The distinct elements of `x`, with their first indices in the flattened `x` and their counts.
+
+    `inverse_indices` holds, for each element of `x`, its index among the distinct elements.
 
     Raises:
         TypeError: if `x` is no tensor.
