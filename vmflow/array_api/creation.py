@@ -49,7 +49,7 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Place = None, co
 
 
 def _shares_memory(tensor: Tensor, obj: Any) -> bool:
-    """Whether `tensor`, made of the numpy array `obj`, uses the array's memory, or needs none; False if `obj` is no array."""
+    """Whether `tensor`, made of the numpy array `obj`, uses the array's memory or is empty; False for other objects."""
     if not isinstance(obj, np.ndarray) or tensor.device.type != "cpu":
         return False
     return np.shares_memory(tensor._array(), obj) or (obj.size == 0 and tensor.dtype.numpy == obj.dtype)
