@@ -4,7 +4,7 @@ Code that forgets to wait for a device works as long as the device is quick.  A 
 rules allow, or quick and slow by turns, by a seed, so that such code fails, and fails again under the same seed.
 
 The device computes nothing itself.  Work is a callable that the device calls on the thread that makes the device go
-on: a host thread that waits, one that asks for a step, or, in the modes "eager" and "random", one that uses a queue.
+on: a host thread that waits, one that asks for a step, or, in some modes, one that uses a queue or polls an event.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class SimulatedDevice:
     # From its queues and events
 
     def admit(self, action: str, event: SimulatedEvent | None = None) -> None:
-        """Raise if work on the device attempts `action`, which only the host may, or if it uses another device's event.
+        """Raise if work on the device attempts `action`, which only the host may, or if `event` is another device's.
 
         Raises:
             RuntimeError: called by work that runs on the device.
@@ -306,7 +306,7 @@ class SimulatedDevice:
         self._turn.notify_all()
 
     def _stride(self) -> None:
-        """Run a random number of pieces of work, none while another thread runs one, for which this never waits."""
+        """Run a random number of pieces of work, or none while one is running; never wait for that one."""
         with self._turn:
             count = 0 if self._stepping() else self._random.choice(STRIDES)
         for _ in range(count):

@@ -101,7 +101,7 @@ class autocast:
 
 @attrs.frozen(eq=False)
 class _Kept:
-    """A cached cast of the parameter `original`, valid for one `version` of it, in one grad mode, machine and scope."""
+    """A cached cast of the parameter `original`, valid for one `version` of it and one grad mode, machine and scope."""
 
     original: Tensor
     cast: Tensor

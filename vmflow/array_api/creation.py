@@ -136,7 +136,7 @@ def full(
     Raises:
         TypeError: if a size is no integer, or `fill_value` is neither a number nor a tensor, or complex for a real
             dtype.
-        ValueError: if a size is negative, or `fill_value` has several elements or is out of the dtype's range.
+        ValueError: if a size is negative, or `fill_value` has not one element or is out of the dtype's range.
         OverflowError: if neither int64 nor uint64 holds an integer.
 
     Example:
@@ -153,7 +153,7 @@ def full_like(
 
     Raises:
         TypeError: if `fill_value` is neither a number nor a tensor, or complex for a real dtype.
-        ValueError: if `fill_value` has several elements or is out of the dtype's range.
+        ValueError: if `fill_value` has not one element or is out of the dtype's range.
         OverflowError: if neither int64 nor uint64 holds an integer.
 
     Example:

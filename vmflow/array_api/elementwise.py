@@ -1,7 +1,7 @@
 """Elementwise functions by the array API standard, version 2024.12.
 
-One of two operands may be a Python number.  Functions of `vmflow` compute the results; the docstrings name these
-functions' errors, too.
+One of two operands may be a Python number.  The docstrings name the errors of the functions of `vmflow` that compute
+the results, too.
 """
 
 from __future__ import annotations

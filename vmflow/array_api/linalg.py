@@ -187,7 +187,7 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
         tensor([1.0000, 0.5000])
     """
     left, right = together("solve", x1, x2)
-    if right.ndim > 1:  # padded to as many dimensions as `x1`, `x2` is not taken for a batch of vectors
+    if right.ndim > 1:  # with as many dimensions as `left`, `right` is not taken for a batch of vectors
         right = right.reshape((1,) * (left.ndim - right.ndim) + tuple(right.shape))
     return _linalg.solve(left, right)
 

@@ -1,6 +1,7 @@
 """Reductions and cumulative functions by the array API standard, version 2024.12.
 
-Reductions raise ValueError if `axis` names a dimension twice.
+Reductions raise ValueError if `axis` names a dimension twice.  With `axis` () they reduce each element alone, where
+`vmflow.amax`, `vmflow.sum` and others reduce all dimensions.
 """
 
 from __future__ import annotations
@@ -53,8 +54,6 @@ def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The largest element along the dimensions `axis` (None: all).
 
-    With `axis` () each element is reduced alone; `vmflow.amax` reduces all dimensions.
-
     Raises:
         TypeError: if `x` is complex.
         IndexError: if a dimension does not exist, or has no element.
@@ -70,8 +69,6 @@ def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean of the elements along the dimensions `axis` (None: all).
 
-    With `axis` () each element is reduced alone; `vmflow.mean` reduces all dimensions.
-
     Raises:
         TypeError: if `x` is integer or bool.
         IndexError: if a dimension does not exist.
@@ -86,8 +83,6 @@ def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The smallest element along the dimensions `axis` (None: all).
-
-    With `axis` () each element is reduced alone; `vmflow.amin` reduces all dimensions.
 
     Raises:
         TypeError: if `x` is complex.
