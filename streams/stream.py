@@ -112,7 +112,7 @@ class StreamPolicy:
         raise NotImplementedError
 
     def wait(self, event: Event) -> None:
-        """Run work that is enqueued from now on behind `event`, of any stream of the same device."""
+        """Hold back work that is enqueued from now on until `event`, of any stream of the same device, is reached."""
         raise NotImplementedError
 
     def await_progress(self, event: Event, wake: Callable[[], None]) -> bool:
