@@ -241,6 +241,7 @@ def test_norms_of_matrices(order: Any) -> None:
 @pytest.mark.parametrize("order", [1, -1, np.inf, -np.inf])
 def test_norms_of_integer_matrices_are_not_negative(order: float) -> None:
     assert xp.linalg.matrix_norm(tensor(np.array([[-128]], np.int8)), ord=order).item() == 128
+    assert xp.linalg.matrix_norm(tensor(np.array([[2**63]], np.uint64)), ord=order).item() == 2**63
 
 
 @pytest.mark.parametrize("order", [0, 1, 2, 3, -1, -2, 0.5, np.inf, -np.inf])

@@ -352,7 +352,8 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
         return _linalg.matrix_norm(x, "fro" if ord is None else ord, (-2, -1), keepdims)
     if x.ndim < 2:
         raise ValueError(f"matrix_norm: expected matrices, got shape {list(x.shape)}")
-    sums = _vmflow.sum(_vmflow.abs(x.to(_vmflow.int64)), -2 if ord in (1, -1) else -1, True)
+    wide = summed(x, None) or _vmflow.int64
+    sums = _vmflow.sum(_vmflow.abs(x.to(wide)), -2 if ord in (1, -1) else -1, True, dtype=wide)
     return (_vmflow.amax if float(ord) > 0 else _vmflow.amin)(sums, (-2, -1), keepdims)
 
 
