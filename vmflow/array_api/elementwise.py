@@ -308,7 +308,7 @@ def round(x: Tensor, /) -> Tensor:
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Each element limited to [`min`, `max`]; None is no limit.  The shapes broadcast.
 
-    The limits are converted to the dtype of `x`, which the result has.
+    The limits are converted to the dtype of `x`, which the result has; elements of a tensor may wrap around.
 
     Raises:
         TypeError: if a limit is neither a tensor nor a number, is complex, or given for a complex `x`.
