@@ -3,8 +3,8 @@
 Code that forgets to wait for a device works as long as the device is quick.  A simulated device can be as slow as the
 rules allow, or quick and slow by turns, by a seed, so that such code fails, and fails again under the same seed.
 
-The device computes nothing itself.  Work is a callable that the device calls on the thread that makes the device go
-on: a host thread that waits, one that asks for a step, or, in some modes, one that uses a queue or polls an event.
+Work is a callable that the device calls on the thread that makes the device go on: a host thread that waits, one that
+asks for a step, or, in some modes, one that uses a queue or polls an event.
 """
 
 from __future__ import annotations
@@ -166,12 +166,7 @@ class SimulatedDevice:
     # From its queues and events
 
     def admit(self, action: str, event: SimulatedEvent | None = None) -> None:
-        """Raise if work on the device attempts `action`, which only the host may, or if `event` is another device's.
-
-        Raises:
-            RuntimeError: called by work that runs on the device.
-            ValueError: `event` belongs to another device.
-        """
+        """Raise RuntimeError if work on the device attempts `action`, and ValueError if `event` is another device's."""
         if self._stepper == threading.get_ident():
             raise RuntimeError(f"a piece of work that runs on {self.name} tried to {action}: only the host may")
         if event is not None:

@@ -21,7 +21,7 @@ class detect_anomaly:
 
     The exception names the op, its shapes and the line that issued it.  A backward pass is checked if `backward` is
     called in the block.  Ops on CUDA devices, exchanges between ranks, steps of optimizers and calls of graphs are not
-    checked.  Operands and results are read once more, which takes time.
+    checked.
 
     Args:
         enabled: False turns checking off in this block, also within a block that is checked.
