@@ -18,7 +18,7 @@ class _Setting:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for algorithms that give the same bits in every run; changes nothing, since vmflow has no others.
+    """Ask for algorithms that give the same bits in every run; changes no results, since vmflow has no others.
 
     Set ``flow.backends.codegen.mode = "wait"`` for a first run, in which C kernels are still being compiled.
 
@@ -62,7 +62,7 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     """Set the mode of `use_deterministic_algorithms` by a number or a name: 0 "default", 1 "warn", 2 "error".
 
     Raises:
-        TypeError: if `debug_mode` is neither an integer nor a name.
+        TypeError: if `debug_mode` is no int or string, or is a bool.
         ValueError: for another number or name.
 
     Example:

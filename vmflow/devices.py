@@ -41,8 +41,9 @@ class device:
             for "cpu" and "meta", which have one device each.
 
     Raises:
-        ValueError: for an unknown type, a malformed index, or an index that is given twice.
-        TypeError: if the type is no string, or the index no integer.
+        ValueError: for an unknown type, a malformed index, an index that is given twice, or one with "auto"; for "auto"
+            also if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
+        TypeError: if the type is neither a string nor a device, or the index no integer.
 
     Example:
         >>> flow.device("cuda:1").index
@@ -87,7 +88,7 @@ class device:
         _, before = blocks.pop(own[-1])
         if own[-1] == len(blocks):
             MODE.set(MODE.get().replace(device=before))
-        else:  # a block that was entered later is still open, and will restore the device in this one's place
+        else:  # a block that was entered later is still open; when it ends, it will restore what this block should
             blocks[own[-1]] = (blocks[own[-1]][0], before)
         _OUTER.set(tuple(blocks))
 
@@ -95,7 +96,7 @@ class device:
         """Check that ops can run on this device.
 
         Raises:
-            DeviceUnavailable: if they cannot.  The message names the missing part and the way out.
+            DeviceUnavailable: if they cannot.  The message says why, and what to do.
             ValueError: for a CUDA device, if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
         """
         if self.type == "cuda":

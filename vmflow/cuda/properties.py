@@ -12,6 +12,9 @@ from . import availability
 def is_available() -> bool:
     """Whether there is a CUDA device that can be used; if not, `vmflow.cuda.why_not` says why.
 
+    Raises:
+        ValueError: as `vmflow.cuda.why_not`.
+
     Example:
         >>> flow.cuda.is_available() == (flow.cuda.device_count() > 0)
         True
@@ -20,7 +23,7 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Whether this process, or its parent before forking, has used a CUDA device; children forked later cannot use any.
+    """Whether this process has opened its CUDA devices, as the first use does; True in children forked afterwards, too.
 
     Example:
         >>> flow.cuda.is_initialized() in (True, False)
@@ -32,6 +35,9 @@ def is_initialized() -> bool:
 def device_count() -> int:
     """How many CUDA devices this process can use.
 
+    Raises:
+        ValueError: as `vmflow.cuda.why_not`.
+
     Example:
         >>> flow.cuda.device_count() >= 0
         True
@@ -40,7 +46,7 @@ def device_count() -> int:
 
 
 def get_device_properties(device: Device | str | int | None = None) -> DeviceProperties:
-    """The name, memory size, compute capability and other properties of a CUDA device.
+    """The name, memory size, compute capability and other properties of a CUDA device, by default the current one.
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
@@ -56,7 +62,7 @@ def get_device_properties(device: Device | str | int | None = None) -> DevicePro
 
 
 def get_device_name(device: Device | str | int | None = None) -> str:
-    """The model name of a CUDA device.
+    """The model name of a CUDA device, by default the current one.
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
@@ -70,7 +76,7 @@ def get_device_name(device: Device | str | int | None = None) -> str:
 
 
 def get_device_capability(device: Device | str | int | None = None) -> tuple[int, int]:
-    """The compute capability of a CUDA device: its major and minor number.
+    """The major and minor number of the compute capability of a CUDA device, by default the current one.
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
@@ -85,7 +91,10 @@ def get_device_capability(device: Device | str | int | None = None) -> tuple[int
 
 
 def is_bf16_supported() -> bool:
-    """Whether the current device computes in bfloat16: from compute capability 8.0 on.
+    """Whether CUDA is available and the compute capability of the current CUDA device is 8.0 or higher.
+
+    Raises:
+        ValueError: as `vmflow.cuda.why_not`.
 
     Example:
         >>> flow.cuda.is_bf16_supported() <= flow.cuda.is_available()

@@ -1,8 +1,7 @@
-"""The random numbers of CUDA devices, which are the same as on the CPU.
+"""The default generator under PyTorch's names for CUDA.
 
-A generator is a seed and an offset into the sequence of that seed, which is the same on each device.  So by default one
-generator serves all devices.
-The functions here seed, read and set that generator, for any CUDA `device`, also where CUDA is not available.
+A generator's sequence does not depend on the device, so one default generator serves the CPU and all CUDA devices.
+The functions here seed, read and set it, also where CUDA is not available.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: Device | str | int | None = None) -> Tensor:
-    """The state of the default generator, for any CUDA `device`: a vector of 32 bytes on the CPU.
+    """The state of the default generator, the same for each CUDA `device`: a vector of 32 bytes on the CPU.
 
     Raises:
         ValueError: if `device` is no CUDA device.
@@ -109,10 +108,10 @@ def get_rng_state_all() -> list[Tensor]:
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
-    """Put the default generator into the first state of `new_states`, a vector of bytes; ignore the others.
+    """Put the default generator into the first state of `new_states`, if there is one; ignore the others.
 
     Raises:
-        TypeError: if the first element is no tensor.
+        TypeError: if `new_states` is no iterable, or its first element no tensor.
         ValueError: if the first element is no state, or a state of an earlier version.
 
     Example:

@@ -11,7 +11,7 @@ def current_device() -> int:
     """The index of the device that "cuda" means in this task or thread.
 
     Raises:
-        DeviceUnavailable: if that device cannot be used here.
+        DeviceUnavailable: if that device cannot be used.
 
     Example:
         >>> flow.cuda.current_device() if flow.cuda.is_available() else 0
@@ -23,7 +23,7 @@ def current_device() -> int:
 
 
 def set_device(device: Device | str | int) -> None:
-    """Let "cuda" mean `device` from now on, in this task or thread; a negative index changes nothing.
+    """Let "cuda" mean `device` from now on, in this task or thread; a negative integer changes nothing.
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
@@ -40,7 +40,7 @@ def set_device(device: Device | str | int) -> None:
 
 
 class device:
-    """A context manager in which "cuda" means the given device; a negative index, or None, changes nothing.
+    """A context manager in which "cuda" means the given device; a negative integer, or None, changes nothing.
 
     Raises:
         DeviceUnavailable: on entry, if the device cannot be used.
@@ -54,7 +54,7 @@ class device:
 
     def __init__(self, device: Device | str | int | None) -> None:
         self._device = device
-        # For each open block, the index from before; None if it changes nothing.
+        # For each open block, the index of the current device before it; None for a block that changes nothing.
         self._before: list[int | None] = []
 
     def __enter__(self) -> None:

@@ -29,7 +29,8 @@ from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 from vmflow.vm.waiting import Synchronization
 from vmflow.vm.wakers import running_loop
 
-# `Stream` objects get the numbers below this one in turn; those of one device, priority and number are one stream.
+# `Stream` objects are numbered in turn from 0 to `STREAMS` - 1.  Objects with the same device, priority and number are
+# equal, and stand for one stream.
 STREAMS: Final = 32
 
 _numbers: Final = itertools.count()
@@ -37,7 +38,7 @@ _numbers: Final = itertools.count()
 
 @final
 class Stream:
-    """A CUDA stream: ops of a device that run one after another, and concurrently with ops of other streams.
+    """A CUDA stream: ops of a device that run one after another, and maybe concurrently with ops of other streams.
 
         side = flow.cuda.Stream()
         with flow.cuda.stream(side):
@@ -46,7 +47,7 @@ class Stream:
 
     Args:
         device: of the stream; the current one by default.
-        priority: -1 for a stream whose work the device prefers, 0 for others.
+        priority: negative for a stream whose work the device prefers.
 
     Attributes:
         device: the stream's device.
@@ -90,7 +91,7 @@ class Stream:
     def cuda_stream(self) -> int:
         """The address of the stream's ``cudaStream_t``, for other libraries.
 
-        The ``cudaStream_t`` has only ops that were launched already; `synchronize` launches and awaits all issued ones.
+        An op enters the ``cudaStream_t`` when it is launched; `synchronize` waits until all issued ops have ended.
         """
         policy = policy_of(self.on(current_machine()))
         return policy.device.driver.stream_address(policy.handle)
@@ -150,7 +151,7 @@ class Stream:
 
 
 def current_stream(device: Device | str | int | None = None) -> Stream:
-    """The stream that ops of a device, except copies between devices, are issued to in this task or thread.
+    """The stream that eager ops on a device, except copies between devices, are issued to in this task or thread.
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
@@ -166,7 +167,7 @@ def current_stream(device: Device | str | int | None = None) -> Stream:
 
 
 def default_stream(device: Device | str | int | None = None) -> Stream:
-    """The stream that ops of a device, except copies between devices, are issued to if none was chosen.
+    """The stream that eager ops on a device, except copies between devices, are issued to if none was chosen.
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
@@ -204,7 +205,7 @@ def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) ->
 
 
 def set_stream(stream: Stream | None) -> None:
-    """Issue ops on the device of `stream` to `stream` from now on, in this task or thread; None changes nothing.
+    """Issue eager ops on the device of `stream` to `stream` from now on, in this task or thread; None changes nothing.
 
     Copies between devices keep streams of their own.  Raises no errors.
 
@@ -219,7 +220,7 @@ def set_stream(stream: Stream | None) -> None:
 
 
 class stream:
-    """A context manager in which ops on a stream's device are issued to that stream; None changes nothing.
+    """A context manager in which eager ops on a stream's device are issued to that stream; None changes nothing.
 
     Copies between devices keep streams of their own.  Raises no errors.
 
@@ -258,6 +259,7 @@ class Event:
 
     Raises:
         ValueError: for ``interprocess=True``.
+        DeviceUnavailable: in `record` and `synchronize`, if they need the current stream and its device cannot be used.
         RuntimeError: in all methods but `record`, if another virtual machine than that of the recording is current.
 
     Example:
@@ -378,7 +380,7 @@ def policy_of(stream: MachineStream) -> CudaStreamPolicy:
     """The policy of a machine's CUDA stream, without the wrapper of a machine that watches for races.
 
     Raises:
-        DeviceUnavailable: if the stream belongs to no CUDA device.
+        DeviceUnavailable: if that is no `CudaStreamPolicy`.
     """
     policy = unwatched(stream.policy)
     if not isinstance(policy, CudaStreamPolicy):

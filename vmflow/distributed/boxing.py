@@ -56,7 +56,7 @@ _RECORDS: Final[ContextVar[list[Boxing] | None]] = ContextVar("vmflow.boxing", d
 
 @contextmanager
 def record_boxing() -> Iterator[list[Boxing]]:
-    """A block whose list gets a `Boxing` for each change of spread that this rank makes in it, outside of inner blocks.
+    """A context manager that gives a list of a `Boxing` for each change of spread in its block, outside of inner ones.
 
     Example:
         >>> def program():
@@ -109,7 +109,7 @@ def _moved(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor
 
 
 def _steps(source: NdSbp, target: NdSbp) -> list[tuple[int, Sbp]]:
-    """The steps from one nd-sbp to another on the same mesh: an axis and its new sbp, which it may have already."""
+    """The steps from one nd-sbp to another on one mesh: pairs of an axis and its new sbp, which it may have already."""
     changing, by_broadcast = _axes(source, target)
     to_broadcast = [(axis, broadcast) for axis in reversed(changing)] if by_broadcast else []
     return to_broadcast + [(axis, target[axis]) for axis in changing]
@@ -230,7 +230,7 @@ def _split_to_split(part: Tensor, shape: Shape, group: tuple[int, ...], place: i
 
 
 class _Message(NamedTuple):
-    """Elements that a rank needs for its part by another placement.
+    """Elements that a rank needs for its part in another placement.
 
     Attributes:
         giver, getter: the ranks that send and receive the elements, which may be the same.

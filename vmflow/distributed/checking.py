@@ -22,7 +22,9 @@ from .process import current_process
 def compared(
     op: OpExpr, metas: Sequence[TensorMeta], attributes: Attributes, scalars: tuple[Any, ...]
 ) -> Tensor | None:
-    """Compare a call with those of the other ranks of its placement: that of its first global operand, else its result.
+    """Compare a call with those of the other ranks of its placement.
+
+    The placement is that of the call's first global operand, or without one that of the results.
 
     Returns:
         A tensor without elements, which fails with `CollectiveMismatch` if the calls differ; None if this rank is not

@@ -45,7 +45,7 @@ _MARK: Final = "global tensor"
 
 
 def mapped(value: Any, change: Callable[[Tensor, str], Any], path: str = "") -> Any:
-    """Copy a nesting of dicts, lists and tuples, with ``change(tensor, ".key.key")`` in place of each tensor."""
+    """Copy a nesting of dicts, lists and plain tuples, with ``change(tensor, ".key.key")`` in place of each tensor."""
     if isinstance(value, Tensor):
         return change(value, path)
     if isinstance(value, Mapping):
@@ -61,12 +61,13 @@ def mapped(value: Any, change: Callable[[Tensor, str], Any], path: str = "") -> 
 def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state dict to a folder; all ranks call this with the same keys, and it returns when the folder is there.
 
-    Each part of a global tensor is written by the first rank that has it.  Local tensors, and everything else, must be
-    the same on all ranks, and are written by rank 0.
+    Each part of a global tensor is written by the first rank of its placement that has it.  Local tensors, and
+    everything else, must be the same on all ranks, and are written by rank 0.
 
     Args:
         state_dict: tensors, numbers, strings, None, and dicts, lists and tuples of these, as for `vmflow.save`.
-        path: of the folder; an existing one is replaced in the end.
+        path: of the folder; an existing one is replaced in the end.  Folders of this path with ".writing" or ".old"
+            after it are removed.
 
     Raises:
         TypeError: on all ranks, naming the place of a value that cannot be saved.
@@ -183,7 +184,7 @@ class _Folder:
         """The elements of a global tensor in `window`, joined from the files.
 
         Raises:
-            ValueError: if some of the elements are in no file.
+            ValueError: if the manifest lists fewer or more elements in the window.
         """
         found = zeros_of(meta(window.sizes, self.dtype(name), _HOST))
         count = 0
@@ -292,7 +293,7 @@ def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> 
 
 
 def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
-    """Read the saved value for `target`: for a global one, a tensor of its spread with broadcast for partial sums."""
+    """Read the saved value for `target`: for a global one, a tensor with the spread `summed` of the target's."""
     spread = meta_of(target).spread if isinstance(target, Tensor) else None
     if spread is None:
         return _unmarked(saved, folder)
@@ -307,7 +308,7 @@ def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
 
 
 def _entries(value: Any, saved: Any, place: str, tuples: list[tuple[Any, Any, list[Any]]]) -> Iterator[_Entry]:
-    """The values of a nesting of dicts and lists, and of tuples with tensors.
+    """Yield the values of a nesting of dicts, lists and tuples with tensors; KeyError if a key was not saved.
 
     Args:
         value: the dict or list.

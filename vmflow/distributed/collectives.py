@@ -33,7 +33,7 @@ _NOTHING = meta((0,), dtypes.float32, _HOST)
 
 
 def exchange(operation: Operation, given: Tensor | None, gotten: TensorMeta = _NOTHING) -> Tensor:
-    """Issue this rank's part in an operation; returns the tensor that it receives.
+    """Issue this rank's part in an operation; return the tensor that this rank receives.
 
     Args:
         operation: the operation.
@@ -66,7 +66,7 @@ def _issued(operation: Operation, given: Tensor | None, gotten: TensorMeta, kind
 
 
 def leave(order: Order, reason: str) -> None:
-    """Issue the notice that this rank leaves a communication scope, by the exception `reason` if that is not empty."""
+    """Issue the notice that this rank leaves a communication scope; `reason` describes the exception, or is empty."""
     current_machine().devices.drop_ended()
     _issued(Operation("leave", (get_rank(),), note=reason), None, _NOTHING, order.stream)
 
@@ -110,7 +110,7 @@ def exchanged(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...]) -
 
 
 def sent_by_root(tensor: Tensor, group: tuple[int, ...], root: int) -> Tensor:
-    """The tensor of rank `root`; the others pass one of the same shape."""
+    """The tensor of rank `root`; the other ranks pass a tensor of the same shape and dtype."""
     operation = Operation("broadcast", group, tensor.dtype.name, (tensor.numel(),), root=group.index(root))
     given = tensor if get_rank() == root else None
     return exchange(operation, given, _of(tensor, tuple(tensor.shape)))
@@ -172,7 +172,7 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
 
 
 def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Reduction = "sum") -> Tensor:
-    """Write into `output` the reduction over the ranks of ``input_list[i]``, where i is this rank.
+    """Write into `output` the reduction over the ranks of ``input_list[i]``, where i is this rank; return `output`.
 
     Raises:
         ValueError: for another `op` than "sum", "max" and "min", or if the list has not one tensor of the shape and
@@ -237,6 +237,8 @@ def broadcast(tensor: Tensor, src: int) -> Tensor:
 def reduce(tensor: Tensor, dst: int, op: Reduction = "sum") -> Tensor:
     """Write into the tensor of rank `dst` the sum, "max" or "min" of the ranks' tensors, of one shape and dtype.
 
+    Returns: `tensor`, unchanged on the other ranks.
+
     Raises:
         ValueError: if there is no rank `dst`; for another `op`, or a global tensor.
     Example:
@@ -277,7 +279,7 @@ def send(tensor: Tensor, dst: int) -> Tensor:
 
 
 def recv(tensor: Tensor, src: int) -> Tensor:
-    """Write into `tensor` the one that rank `src` sends, of the same dtype and number of elements.
+    """Write into `tensor` the tensor that rank `src` sends, of the same dtype and number of elements; return `tensor`.
 
     Raises:
         ValueError: if there is no rank `src`, or it is this one; for a global tensor.
@@ -294,7 +296,7 @@ def recv(tensor: Tensor, src: int) -> Tensor:
 
 
 def barrier() -> Tensor:
-    """Start a barrier: the result, a tensor of shape (0,), can be awaited or read when all ranks have called this.
+    """Start a barrier; awaiting or reading the result, a tensor of shape (0,), waits until all ranks have called this.
 
     Example:
         >>> def program():

@@ -90,7 +90,7 @@ def _splits_choices(attributes: Attributes, metas: Metas) -> bool:
     (source,) = metas
     shape = tuple(source.shape)
     spread = source.spread
-    # Parts without elements have no largest or smallest element: then each rank reduces the whole tensor.
+    # A part without elements has no largest or smallest one: then the op is called by its signatures.
     return _splits_reduced(attributes, metas) and all(
         [0 not in spread.sizes(shape, rank) for rank in spread.placement.group]
     )

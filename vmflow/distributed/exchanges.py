@@ -1,4 +1,4 @@
-"""The operations between ranks of a simulation, on numpy arrays."""
+"""The operations of groups of ranks in a simulation, without messages, on numpy arrays."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Part(Protocol):
 
 
 def exchange(works: list[Part]) -> None:
-    """Do the operation in which `works` are the parts of its ranks, in the order of the group."""
+    """Do the operation whose parts are `works`, in the order of the group: write the results into their arrays."""
     _EXCHANGES[works[0].operation.kind](works)
 
 
 def put(work: Part, values: Array) -> None:
-    """Write values into a rank's array, if it has one."""
+    """Write values into the array `gotten` of a rank's part, unless it is None."""
     if work.gotten is not None:
         work.gotten[...] = values
 
@@ -46,7 +46,7 @@ def _reduced(works: list[Part]) -> Array:
     reduce = REDUCTIONS[works[0].operation.reduction]
     total = np.array(works[0].given)
     for work in works[1:]:
-        # Arrays are added in the order of the group, so that rounding is the same on all ranks and in all runs.
+        # Arrays are added in the order of the group, so that rounding is the same in all runs.
         reduce(total, work.given, out=total, casting="unsafe")
     return total
 

@@ -103,7 +103,7 @@ class CallByParts(GlobalCall):
         shapes: of the operands.
         outputs: the metas of the results.
         several: whether the op has several results.
-        like: the spread of a meta among the attributes.
+        like: the spread of the metas among the attributes, in place of which the op gets metas of parts.
         attributes: of the call.
         final: the spread of the result that the attributes require; None if they require none, or `outputs` has it.
     """
@@ -216,7 +216,7 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
     call = Call(op, plain, whole, inferred.outputs, len(placement.group))
     steps = decomposition_of(op, attributes, metas)
     if steps is not None:
-        # Shapes and dtypes only: the steps determine the spreads of the results.
+        # These outputs only show shapes and dtypes: the steps determine the spreads of the results.
         outputs = tuple(
             [global_meta(tuple(output.shape), output.dtype, spreads[0].everywhere()) for output in inferred.outputs]
         )
@@ -287,14 +287,14 @@ def _cheapest(
     candidates: Candidates,
     final: Spread | None = None,
 ) -> list[Signature]:
-    """For each axis of the mesh, the signature of the lowest `_price`.
+    """For each axis of the mesh, the signature for which the `_price` of all operands together is lowest.
 
     Args:
         placement: the mesh.
         spreads, metas: of the operands.
         everything: the signature with all operands and results broadcast.
         candidates: returns the other signatures.
-        final: the required spread of the result: other results cost one byte more; None for any.
+        final: the required spread of the result; a signature with another sbp costs one byte more.  None for any.
     """
     chosen: list[Signature] = []
     for axis, ranks in enumerate(placement.shape):
@@ -315,10 +315,10 @@ def _cheapest(
 
 
 def _same_shares(old: Spread, shape: Shape, new: Spread, other: Shape) -> bool:
-    """Whether each rank has the same elements before and after a reshape, on every axis of the mesh.
+    """Whether each rank has the same elements before and after a reshape, for any number of first axes of the mesh.
 
-    It is enough to compare numbers of elements, since `view_signatures` pairs only dimensions that begin at the same
-    element.
+    It is enough to compare numbers of elements, since `view_signatures` pairs only dimensions with equal products of
+    the sizes before them.
     """
     return all(
         [
@@ -354,9 +354,12 @@ def mixed(name: str, metas: Sequence[TensorMeta], asked: Sequence[Spread] = ()) 
 
 
 def global_view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
-    """A view of a global tensor, which shares its memory, unless parts have to be exchanged or copied for the view.
+    """A view of a global tensor, with the tensor's memory unless parts have to be exchanged or copied for the view.
 
     The view shares memory on all ranks or on none, also if parts have to be copied on some ranks only.
+
+    Raises:
+        RuntimeError: as `GlobalCall.call`.
     """
     current_order().claim()
     if not current_process().checked:
@@ -391,7 +394,7 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
         wanted = of.spread.everywhere()
         result = global_meta(shape, dtype, wanted)
     rank = current_process().rank
-    # Whether the part's elements are in C order in memory must not decide, since that may differ between ranks.
+    # The memory layout of this rank's part must not decide whether the view shares memory: layouts may differ by rank.
     in_order = storage.whole[place] or (op.name == "reshape" and _same_but_ones(of.shape, shape))
     shares = wanted is of.spread and (op.name not in ("reshape", "as_strided") or in_order)
     with local_mode():
@@ -408,7 +411,8 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
         else:
             part = _interpreter.dispatch_view(op, part, attributes)
         if not shares:
-            # A part that shares memory is copied: other ranks' may share none, and changes would show on some only.
+            # A part that shares memory is copied: other ranks' parts may share none, and changes would show on some
+            # ranks only.
             part = part.clone() if blob_of(part).storage is blob_of(old).storage else part
             return made(part, result, moved=True)
     storage.parts.append(part)
@@ -418,12 +422,12 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
 
 
 def _strided(op: ViewExpr, whole: Tensor, attributes: Attributes) -> Tensor:
-    """A view of a rank's whole tensor by strides that are meant for its elements in C order, from the offset 0 on."""
+    """Call `as_strided` on a rank's whole tensor, made contiguous; the offset counts from its first element."""
     (shape, strides, offset), own = cast("tuple[Geometry, Geometry]", attributes)
     whole = whole.contiguous()
     return _interpreter.dispatch_view(op, whole, ((shape, strides, offset + whole.storage_offset()), own))
 
 
 def _same_but_ones(old: Shape, new: Shape) -> bool:
-    """Whether shapes differ only in dimensions of size 1, which a view can change with any strides."""
+    """Whether shapes are the same but for dimensions of size 1, which a view can change with any strides."""
     return [size for size in old if size != 1] == [size for size in new if size != 1]

@@ -39,7 +39,8 @@ class GlobalStorage(Storage):
         whole: by index, whether a part has all elements of the first one in order, so that any reshape is a view.
         views: by the index of the viewed part, the view's op and its attributes: the index of the view's part, and the
             view's meta.
-        moved: whether it is a view whose parts were exchanged or copied, so that it shares no memory with its base.
+        moved: whether the tensor is a view whose parts were exchanged or copied, so that it shares no memory with its
+            base.
     """
 
     def __init__(self, part: Tensor, moved: bool = False) -> None:
@@ -171,7 +172,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def cut(name: str, whole: Tensor, device: object, placement: object, sbp: object) -> Tensor:
-    """The global tensor with the elements of `whole`, a local one that every rank has, without an exchange."""
+    """The global tensor with the elements of `whole`, a local one that every rank has; errors as `asked_meta`."""
     of = asked_meta(name, tuple(whole.shape), whole.dtype, device, placement, sbp)
     rank = current_process().rank
     with local_mode():

@@ -1,4 +1,4 @@
-"""Loads a file on one rank for all ranks."""
+"""Reads a file on one rank, and loads its content on all ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .sbp import broadcast
 def load_for_all(f: str | os.PathLike[str] | IO[bytes], map_location: Any, rank: int) -> Any:
     """Load a file of `rank` as `vmflow.load` does, on all ranks, with broadcast global tensors in place of tensors.
 
-    They are on each rank's device of the type of the device that `map_location` chooses.
+    For each tensor, `map_location` chooses a device; the global tensor is on each rank's device of the same type.
 
     Raises:
         OSError: on all ranks, if `rank` cannot read the file.

@@ -20,7 +20,7 @@ from .scheduler import Scheduler
 # Seconds of the simulation's clock after which, by default, an operation fails if not all ranks have started it.
 TIMEOUT: Final = 300.0
 
-# How many operations that a rank started last are remembered, for messages of errors.
+# How many of a rank's last operations are remembered, for messages of errors.
 _HISTORY: Final = 16
 
 # The path of the communication scope in which a program begins.
@@ -102,22 +102,22 @@ class LocalEngine:
         return LocalChannel(self, self._lines[rank], place, scope, timeout)
 
     def end(self, rank: int, reason: str) -> None:
-        """Note that a rank takes part in no further operation; messages say "rank 1" and `reason`: "was lost"."""
+        """Note that a rank takes part in no further operation; `reason`, such as "was lost", is for messages."""
         error = self._ended[rank] = PeerLost(f"rank {rank} {reason}")
         for place in list(self._places.values()):
             place.leave(rank, error)
 
     def leave(self, rank: int, scope: str, reason: str) -> None:
-        """Note that a rank has left a communication scope; `reason` is the exception that ended it, or empty."""
+        """Note that a rank has left a communication scope; `reason` names the exception that left it, or is empty."""
         place = self._places[scope]
         place.leave(rank, left_by(rank, scope, reason))
         if place.everyone_has_left(len(self._lines)):
             del self._places[scope]
 
     def mismatch(self) -> Exception | None:
-        """The error of a scope in which ranks have issued different operations, and which not all ranks have left.
+        """The error of a scope that not all ranks have left, and in which ranks have issued different operations.
 
-        None if there is no such scope.
+        None if there is no such scope.  Messages do not count.
         """
         broken = [place.broken for place in self._places.values() if place.broken is not None]
         return copy_of(broken[0]) if broken else None

@@ -73,7 +73,7 @@ class Letter(NamedTuple):
         operation: the sender's operation.
         values: flat; None if they could not be computed.
         sender: the sender and its line, for messages of errors.
-        error: the reason to fail the receiver; None if the values can be delivered.
+        error: the sender's error, with which the receiver fails; None without one.
     """
 
     operation: Operation
@@ -121,7 +121,10 @@ class MeetingPlace:
         self.broken: Exception | None = None
 
     def join(self, work: LocalWork) -> None:
-        """Start a rank's part: a message, or its part in the first operation of the group that it has not joined."""
+        """Start a rank's part: a message, or its part in the group's first operation that the rank has not joined.
+
+        If ranks have issued different operations before, the part fails.
+        """
         if self.broken is not None:
             work.error = copy_of(self.broken)
             self._settle([work])
@@ -133,7 +136,7 @@ class MeetingPlace:
             self._meet(work)
 
     def leave(self, rank: int, error: Exception) -> None:
-        """Note that a rank takes part in no further operation; parts that wait for that rank fail with the error.
+        """Note that a rank takes part in no further operation; parts that wait for that rank fail with such an error.
 
         A rank that has left a scope leaves once more when its program ends; the first error is kept.
         """

@@ -1,7 +1,7 @@
 """`Order`: the order of exchanges of a communication scope, and the task that may start them.
 
 All ranks must start the exchanges of a communication scope in the same order.  Event loops may switch between tasks in
-another order on each rank; so one task may exchange in a scope until that task has ended.
+another order on each rank; so only one task may exchange in a scope, until that task has ended.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Order:
 
 
 def check_timeout(name: str, timeout: object) -> None:
-    """Raise TypeError if the timeout that the function `name` was given is no number, ValueError if not positive."""
+    """Raise TypeError if the timeout given to the function `name` is no int or float, ValueError if not positive."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise TypeError(f"{name}: the timeout must be a number of seconds, not {timeout!r}")
     if not timeout > 0:

@@ -29,8 +29,8 @@ class placement:
         group: all ranks as a flat tuple.
 
     Raises:
-        ValueError: for an unknown type, a rank that does not exist or occurs twice, no ranks, or ranks that are no
-            mesh.
+        ValueError: for a type that is unknown or has an index, a rank that is no integer, does not exist or occurs
+            twice, no ranks, or ranks that are no mesh.
 
     Example:
         >>> def program():
