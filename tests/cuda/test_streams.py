@@ -84,6 +84,48 @@ def test_a_stream_of_another_device_changes_nothing_for_the_first() -> None:
         assert flow.cuda.current_stream(1) == flow.cuda.default_stream(1)
 
 
+def test_a_stream_may_be_entered_by_several_tasks_at_the_same_time() -> None:
+    async def nested(outer: flow.cuda.Stream, side: flow.cuda.Stream, turns: list[asyncio.Event]) -> bool:
+        with outer:
+            with side:
+                turns[0].set()
+                await turns[1].wait()
+            return flow.cuda.current_stream() == outer
+
+    async def single(side: flow.cuda.Stream, turns: list[asyncio.Event]) -> bool:
+        await turns[0].wait()
+        with side:
+            turns[1].set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return flow.cuda.current_stream() == flow.cuda.default_stream()
+
+    async def program() -> list[bool]:
+        outer, side = flow.cuda.Stream(), flow.cuda.Stream()
+        turns = [asyncio.Event(), asyncio.Event()]
+        return [*await asyncio.gather(nested(outer, side, turns), single(side, turns))]
+
+    with emulated():
+        assert asyncio.run(program()) == [True, True]
+
+
+def test_a_block_of_a_stream_may_be_left_in_another_task() -> None:
+    async def steps() -> AsyncGenerator[flow.cuda.Stream, None]:
+        with flow.cuda.Stream() as side:
+            assert flow.cuda.current_stream() == side
+            yield side
+
+    async def program() -> bool:
+        opened = steps()
+        await asyncio.create_task(opened.__anext__())
+        with flow.cuda.Stream() as other:
+            await opened.aclose()
+            return flow.cuda.current_stream() == other
+
+    with emulated():
+        assert asyncio.run(program())
+
+
 def test_the_device_that_cuda_means_is_chosen_by_block_and_task() -> None:
     async def task() -> int:
         flow.cuda.set_device(1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Final, cast, final
 
@@ -34,6 +35,10 @@ from vmflow.vm.wakers import running_loop
 STREAMS: Final = 32
 
 _numbers: Final = itertools.count()
+
+# For each open block of a `Stream` in this task or thread, from the outermost on: the `Stream`, and the mode's streams
+# before the block.  A `Stream` cannot keep this, since several tasks may enter it.
+_OUTER: Final[ContextVar[tuple[tuple[Any, Any], ...]]] = ContextVar("vmflow.cuda.outer_streams", default=())
 
 
 @final
@@ -81,7 +86,6 @@ class Stream:
         self.device = device
         self.priority = int(kind.split(":")[1]) if kind.startswith(STREAM_PREFIX) else 0
         self.kind = kind
-        self._before: list[Any] = []
 
     def __cuda_stream__(self) -> tuple[int, int]:
         """The CUDA stream protocol for other libraries: the protocol's version, and the stream's address."""
@@ -127,14 +131,19 @@ class Stream:
 
     def __enter__(self) -> Stream:
         mode = MODE.get()
-        self._before.append(mode.streams)
+        _OUTER.set((*_OUTER.get(), (self, mode.streams)))
         MODE.set(mode.replace(streams={**(mode.streams or {}), self.device: self.kind}))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        MODE.set(MODE.get().replace(streams=self._before.pop()))
+        blocks = list(_OUTER.get())
+        own = [place for place, (entered, _) in enumerate(blocks) if entered is self]
+        if own:  # otherwise the block was entered in another task, and so has changed nothing here
+            _, before = blocks.pop(own[-1])
+            _OUTER.set(tuple(blocks))
+            MODE.set(MODE.get().replace(streams=before))
 
     def on(self, machine: VirtualMachine) -> MachineStream:
         """The stream of `machine` that runs the ops issued to this CUDA stream."""
