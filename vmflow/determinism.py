@@ -2,8 +2,7 @@
 
 All of vmflow's algorithms are deterministic: sums are taken in a fixed order, and random numbers depend on the seed and
 the ops issued before.  The same program computes the same bits in every run on the same machine with the same
-libraries, once its C kernels are compiled; with ``flow.backends.codegen.mode = "wait"`` already in the first run.  So
-the switches are remembered, and change nothing.
+libraries, once its C kernels are compiled.  So the switches are remembered, and change nothing.
 """
 
 from __future__ import annotations

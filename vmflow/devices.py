@@ -1,4 +1,4 @@
-"""`device`: the CPU, a GPU or another device, named by type and index; `require` and "auto" look for hardware."""
+"""`device`: the CPU, a GPU or another device, named by type and index."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class device:
         type: "cpu", "cuda", "sim" (a simulated accelerator, to test programs against) or "meta": meta tensors have
             shapes and dtypes and no data, and ops infer the shapes and dtypes of their results.
         index: the number among devices of the same type; by default 0, for "cuda" that of the current device; always 0
-            for "cpu" and "meta", which have one device each.
+            for "cpu" and "meta".
 
     Raises:
-        ValueError: for an unknown type, a malformed index, an index that is given twice, or one with "auto"; for "auto"
-            also if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
+        ValueError: for an unknown type, a malformed index, an index that is given twice, or one with "auto"; for
+            "auto", as `vmflow.cuda.why_not`.
         TypeError: if the type is neither a string nor a device, or the index no integer.
 
     Example:
@@ -97,7 +97,7 @@ class device:
 
         Raises:
             DeviceUnavailable: if they cannot.  The message says why, and what to do.
-            ValueError: for a CUDA device, if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
+            ValueError: for a CUDA device, as `vmflow.cuda.why_not`.
         """
         if self.type == "cuda":
             # Imported here, since few programs name a CUDA device, and vmflow.cuda imports this module.

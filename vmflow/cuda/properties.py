@@ -46,7 +46,7 @@ def device_count() -> int:
 
 
 def get_device_properties(device: Device | str | int | None = None) -> DeviceProperties:
-    """The name, memory size, compute capability and other properties of a CUDA device, by default the current one.
+    """The properties of a CUDA device, by default the current one.
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
@@ -76,7 +76,7 @@ def get_device_name(device: Device | str | int | None = None) -> str:
 
 
 def get_device_capability(device: Device | str | int | None = None) -> tuple[int, int]:
-    """The major and minor number of the compute capability of a CUDA device, by default the current one.
+    """The compute capability, major and minor, of a CUDA device, by default the current one.
 
     Raises:
         DeviceUnavailable: if the device cannot be used.

@@ -98,7 +98,7 @@ def set_rng_state(new_state: Tensor, device: Device | str | int | None = None) -
 
 
 def get_rng_state_all() -> list[Tensor]:
-    """The state of the default generator, which serves all devices, as a list of one vector of bytes.
+    """The state of the default generator, as a list of one vector of bytes.
 
     Example:
         >>> len(flow.cuda.get_rng_state_all())

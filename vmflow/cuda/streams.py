@@ -30,8 +30,7 @@ from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 from vmflow.vm.waiting import Synchronization
 from vmflow.vm.wakers import running_loop
 
-# `Stream` objects are numbered in turn from 0 to `STREAMS` - 1.  Objects with the same device, priority and number are
-# equal, and stand for one stream.
+# `Stream` objects are numbered in turn from 0 to `STREAMS` - 1.  Those of one device, priority and number are equal.
 STREAMS: Final = 32
 
 _numbers: Final = itertools.count()
@@ -216,7 +215,7 @@ def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) ->
 def set_stream(stream: Stream | None) -> None:
     """Issue eager ops on the device of `stream` to `stream` from now on, in this task or thread; None changes nothing.
 
-    Copies between devices keep streams of their own.  Raises no errors.
+    Copies between devices are excepted.  Raises no errors.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -231,7 +230,7 @@ def set_stream(stream: Stream | None) -> None:
 class stream:
     """A context manager in which eager ops on a stream's device are issued to that stream; None changes nothing.
 
-    Copies between devices keep streams of their own.  Raises no errors.
+    Copies between devices are excepted.  Raises no errors.
 
     Example:
         >>> with flow.cuda.stream(flow.cuda.Stream() if flow.cuda.is_available() else None):
@@ -264,7 +263,7 @@ class Event:
     Args:
         enable_timing: whether `elapsed_time` may be called.
         blocking: PyTorch's argument; makes no difference.
-        interprocess: PyTorch's argument; must be False, since events cannot be shared with other processes.
+        interprocess: PyTorch's argument; must be False.
 
     Raises:
         ValueError: for ``interprocess=True``.
@@ -318,7 +317,7 @@ class Event:
     def query(self) -> bool:
         """Whether all work before the event has ended; True for an event that was never recorded.
 
-        On an event loop, the work goes on in the loop's next iterations: ``while not event.query(): await sleep(0)``.
+        On an event loop, repeat it as `Stream.query`.
         """
         if self._shared is None:
             return True

@@ -13,7 +13,7 @@ def synchronize(device: Device | str | int | None = None) -> Synchronization:
     Without a running event loop, this call blocks.
 
     Args:
-        device: a CUDA device, only checked: the wait is for the work of all devices.
+        device: a CUDA device, only checked.
 
     Raises:
         DeviceUnavailable: if the device cannot be used.

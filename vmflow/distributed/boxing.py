@@ -56,7 +56,7 @@ _RECORDS: Final[ContextVar[list[Boxing] | None]] = ContextVar("vmflow.boxing", d
 
 @contextmanager
 def record_boxing() -> Iterator[list[Boxing]]:
-    """A context manager that gives a list of a `Boxing` for each change of spread in its block, outside of inner ones.
+    """A context manager that gives a list of the changes of spread in its block, without those in inner ones.
 
     Example:
         >>> def program():
@@ -243,7 +243,7 @@ class _Message(NamedTuple):
 
 
 def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
-    """Return the messages by which each target rank gets its elements: from itself, if it has them."""
+    """Return the messages by which each target rank gets its elements: from itself, if that rank has them."""
     needed = []
     parts = holders(source, shape)
     for place, getter in enumerate(target.placement.group):
@@ -258,7 +258,7 @@ def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
 
 
 def _elsewhere(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
-    """`boxed` between two placements: each target rank gets the elements of its part from ranks that have them."""
+    """`boxed` between two placements."""
     rank = current_process().rank
     part = _moved(part, shape, source, source.summed())
     source, wanted = source.summed(), target.summed()

@@ -24,8 +24,6 @@ def compared(
 ) -> Tensor | None:
     """Compare a call with those of the other ranks of its placement.
 
-    The placement is that of the call's first global operand, or without one that of the results.
-
     Returns:
         A tensor without elements, which fails with `CollectiveMismatch` if the calls differ; None if this rank is not
         in the placement, or alone there.

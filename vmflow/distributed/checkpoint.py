@@ -293,7 +293,7 @@ def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> 
 
 
 def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
-    """Read the saved value for `target`: for a global one, a tensor with the spread `summed` of the target's."""
+    """Read the saved value for `target`; for a global target, as a tensor of its spread without partial sums."""
     spread = meta_of(target).spread if isinstance(target, Tensor) else None
     if spread is None:
         return _unmarked(saved, folder)

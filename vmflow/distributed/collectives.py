@@ -130,7 +130,7 @@ def _on_host(of: TensorMeta) -> TensorMeta:
     return of if of.device is _HOST else meta(of.shape, of.dtype, _HOST)
 
 
-# The public functions; most of them change a tensor in place
+# The public functions
 
 
 def all_reduce(tensor: Tensor, op: Reduction = "sum") -> Tensor:

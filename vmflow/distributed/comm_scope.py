@@ -25,11 +25,11 @@ class comm_scope:
             group.create_task(evaluate(model, ...))  # exchanges concurrently
 
     All ranks enter the same scopes; scopes of one name equally often and in the same order.  One task exchanges in a
-    scope until that task has ended; another task's exchanges and ops of global tensors raise RuntimeError.  An exchange
-    that one rank has issued goes on for the other ranks after a task's cancellation, or a deadline of `scope`, on that
-    rank.  But if an exception leaves the block, including `asyncio.CancelledError`, the exchanges of the scope that
-    wait for this rank raise `CollectiveCancelled` on the others, or perhaps `PeerLost` if the exception ends this
-    rank's program; without an exception, `PeerLost`.  ``with`` and ``async with`` do the same.
+    scope until that task has ended; another task's exchanges and ops of global tensors raise RuntimeError.  A task's
+    cancellation, or a deadline of `scope`, on one rank does not end issued exchanges for the others.  But if an
+    exception leaves the block, including `asyncio.CancelledError`, the exchanges of the scope that wait for this rank
+    raise `CollectiveCancelled` on the others, or perhaps `PeerLost` if the exception ends this rank's program; without
+    an exception, `PeerLost`.  ``with`` and ``async with`` do the same.
 
     Args:
         name: the same on all ranks; scopes that are open in one scope at the same time need different names.

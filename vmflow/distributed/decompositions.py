@@ -1,7 +1,7 @@
 """Ops that are computed part by part in several steps, most with exchanges in between.
 
-Most reduce a dimension, and no signature covers them if that is split: the mean over uneven parts is not the mean of
-the parts' means.  Autograd records the op itself, not its steps.
+Most reduce a dimension, and no signature covers them if that dimension is split.  Autograd records the op itself, not
+its steps.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Part(Protocol):
 
 
 def exchange(works: list[Part]) -> None:
-    """Do the operation whose parts are `works`, in the order of the group: write the results into their arrays."""
+    """Do the operation whose parts are `works`, in the order of the group."""
     _EXCHANGES[works[0].operation.kind](works)
 
 

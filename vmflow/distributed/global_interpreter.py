@@ -317,8 +317,8 @@ def _cheapest(
 def _same_shares(old: Spread, shape: Shape, new: Spread, other: Shape) -> bool:
     """Whether each rank has the same elements before and after a reshape, for any number of first axes of the mesh.
 
-    It is enough to compare numbers of elements, since `view_signatures` pairs only dimensions with equal products of
-    the sizes before them.
+    It is enough to compare numbers of elements, since `view_signatures` pairs only dimensions with the same
+    product of the sizes before them.
     """
     return all(
         [
@@ -356,7 +356,7 @@ def mixed(name: str, metas: Sequence[TensorMeta], asked: Sequence[Spread] = ()) 
 def global_view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
     """A view of a global tensor, with the tensor's memory unless parts have to be exchanged or copied for the view.
 
-    The view shares memory on all ranks or on none, also if parts have to be copied on some ranks only.
+    The view shares memory on all ranks or on none.
 
     Raises:
         RuntimeError: as `GlobalCall.call`.
@@ -429,5 +429,5 @@ def _strided(op: ViewExpr, whole: Tensor, attributes: Attributes) -> Tensor:
 
 
 def _same_but_ones(old: Shape, new: Shape) -> bool:
-    """Whether shapes are the same but for dimensions of size 1, which a view can change with any strides."""
+    """Whether shapes are the same but for dimensions of size 1."""
     return [size for size in old if size != 1] == [size for size in new if size != 1]

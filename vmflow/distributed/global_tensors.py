@@ -39,8 +39,7 @@ class GlobalStorage(Storage):
         whole: by index, whether a part has all elements of the first one in order, so that any reshape is a view.
         views: by the index of the viewed part, the view's op and its attributes: the index of the view's part, and the
             view's meta.
-        moved: whether the tensor is a view whose parts were exchanged or copied, so that it shares no memory with its
-            base.
+        moved: whether the tensor is a view whose parts were exchanged or copied, and share no memory with its base.
     """
 
     def __init__(self, part: Tensor, moved: bool = False) -> None:

@@ -1,7 +1,6 @@
 """`LocalEngine`: the network between the ranks of a simulation, which are threads of one process.
 
-An operation ends some time after the last rank of its group has started it, a send at once; the seed decides when.  A
-`Fault` loses or freezes a rank, or makes it start an operation later, or after the next one.
+An operation ends some time after the last rank of its group has started it, a send at once; the seed decides when.
 """
 
 from __future__ import annotations

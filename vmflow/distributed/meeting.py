@@ -138,7 +138,7 @@ class MeetingPlace:
     def leave(self, rank: int, error: Exception) -> None:
         """Note that a rank takes part in no further operation; parts that wait for that rank fail with such an error.
 
-        A rank that has left a scope leaves once more when its program ends; the first error is kept.
+        If a rank leaves again, when its program ends, its first error is kept.
         """
         self._gone.setdefault(rank, error)
         self._fail_receivers(rank)
@@ -326,10 +326,7 @@ def copy_of(error: Exception) -> Exception:
 
 
 def said_by(error: BaseException) -> str:
-    """A text about an exception: the name of its class, and its message if it has one.
-
-    `repr` would escape quotes and backslashes, again for each error whose message contains that of another.
-    """
+    """A text about an exception: the name of its class, and its message if it has one."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -14,7 +14,7 @@ from .process import current_process
 
 @final
 class placement:
-    """A mesh of ranks, each of which uses a device of one type; the name is OneFlow's.
+    """A mesh of ranks, each of which uses a device of one type.
 
     Equal placements are one object.
 

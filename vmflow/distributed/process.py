@@ -1,7 +1,7 @@
 """`Process`: the rank of the program that this code runs on.
 
 A launcher sets the rank by the environment variables of PyTorch and OneFlow.  Without them, the program is rank 0 of 1.
-Ranks of a simulation live in one process of the operating system; a context variable tells them apart.
+In a simulation, a context variable has the rank.
 """
 
 from __future__ import annotations
