@@ -111,7 +111,7 @@ def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
     """Put the default generator into the first state of `new_states`, if there is one; ignore the others.
 
     Raises:
-        TypeError: if `new_states` is no iterable, or its first element no tensor.
+        TypeError: if the first element is no tensor.
         ValueError: if the first element is no state, or a state of an earlier version.
 
     Example:

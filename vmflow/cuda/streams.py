@@ -192,7 +192,7 @@ def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) ->
     """Wrap a CUDA stream of another library, so that ops can be issued to it.
 
     Args:
-        stream_ptr: the ``cudaStream_t`` as a number, or an object with ``__cuda_stream__``.  Its owner must keep the
+        stream_ptr: the ``cudaStream_t`` as an int, or an object with ``__cuda_stream__``.  Its owner must keep the
             stream until the ops issued to it have ended.
         device: of the stream; the current one by default.
 
@@ -317,7 +317,7 @@ class Event:
     def query(self) -> bool:
         """Whether all work before the event has ended; True for an event that was never recorded.
 
-        On an event loop, repeat it as `Stream.query`.
+        On an event loop, see `Stream.query`.
         """
         if self._shared is None:
             return True

@@ -1,7 +1,7 @@
 """Exchanges of local tensors between ranks, under the names of PyTorch and OneFlow.
 
-Each exchange is issued like an op, and waits for its turn among the exchanges of its communication scope.  All ranks of
-a group must issue the same exchanges in the same order.  No exchange is differentiable.
+Each exchange is issued like an op, and starts behind the earlier exchanges of its communication scope.  All ranks of a
+group must issue the same exchanges in the same order.  No exchange is differentiable.
 """
 
 from __future__ import annotations

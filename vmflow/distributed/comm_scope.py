@@ -1,4 +1,4 @@
-"""`comm_scope`: gives a task an order of exchanges of its own, so that several tasks can exchange concurrently."""
+"""`comm_scope`: gives a task an order of exchanges of its own."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ class Fault(NamedTuple):
         rank: the rank.
         at: the index of the rank's operation at which the fault occurs, from 0 on.
         kind: "lose" (the rank ends when it waits next; others notice at once), "freeze" (it stands still when it waits
-            next, which only timeouts show), "swap" (this operation starts after the rank's next one, never if the rank
-            waits for it before), or "delay" (this operation starts `seconds` later, perhaps after the rank's next
-            ones).
+            next, which only timeouts show), "swap" (this operation starts after the rank's next one, or never, if the
+            next one is not started before this one has ended), or "delay" (this operation starts `seconds` later,
+            perhaps after the rank's next ones).
         seconds: the delay, by the simulation's clock.
 
     Raises no errors; `simulate` checks the rank and the kind.
@@ -114,10 +114,7 @@ class LocalEngine:
             del self._places[scope]
 
     def mismatch(self) -> Exception | None:
-        """The error of a scope that not all ranks have left, and in which ranks have issued different operations.
-
-        None if there is no such scope.  Messages do not count.
-        """
+        """The error of a scope that not all ranks have left, and in which `MeetingPlace.broken` is set, or None."""
         broken = [place.broken for place in self._places.values() if place.broken is not None]
         return copy_of(broken[0]) if broken else None
 

@@ -1,7 +1,7 @@
 """`Order`: the order of exchanges of a communication scope, and the task that may start them.
 
 All ranks must start the exchanges of a communication scope in the same order.  Event loops may switch between tasks in
-another order on each rank; so only one task may exchange in a scope, until that task has ended.
+another order on each rank; so only one task may exchange in a scope until it has ended.
 """
 
 from __future__ import annotations
