@@ -86,7 +86,7 @@ _alone: Final[list[Process]] = []
 
 
 def current_process() -> Process:
-    """The rank that this code runs on.  Outside of simulations, later calls return the result of the first.
+    """The rank that this code runs on.  Outside of simulations, later calls return the first result.
 
     Raises:
         ValueError: if the environment is malformed.
