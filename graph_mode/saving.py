@@ -215,10 +215,19 @@ def _require_prediction(name: str, job: Job) -> None:
 
 
 def _require_place(path: str) -> None:
-    if os.path.lexists(path) and not os.path.isfile(os.path.join(path, MANIFEST)):
+    if os.path.lexists(path) and not _holds_graph(path):
         if os.path.isdir(path) and not os.listdir(path):
             return
         raise FileExistsError(f"save: {path} exists and is no saved graph; choose another folder, or remove it")
+
+
+def _holds_graph(path: str) -> bool:
+    """Whether the folder has a manifest that begins like that of a saved graph."""
+    try:
+        with open(os.path.join(path, MANIFEST), encoding="utf-8", errors="replace") as file:
+            return f'"kind": "{KIND}"' in file.read(100)
+    except OSError:
+        return False
 
 
 def _describe(

@@ -302,6 +302,11 @@ def test_something_else_in_the_place_is_left_alone(model: Model, folder: Path) -
     with pytest.raises(FileExistsError, match="exists and is no saved graph"):
         flow.save(graph, folder)
     assert (folder / "thesis.txt").read_text() == "all of it"
+    (folder / "manifest.json").write_text('{"name": "a web app"}')  # not of a saved graph
+    with pytest.raises(FileExistsError, match="exists and is no saved graph"):
+        flow.save(graph, folder)
+    assert (folder / "thesis.txt").read_text() == "all of it"
+    (folder / "manifest.json").unlink()
     (folder / "thesis.txt").unlink()
     flow.save(graph, folder)  # an empty folder will do
     flow.load_graph(folder)
