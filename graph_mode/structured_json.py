@@ -179,6 +179,8 @@ def from_json(value: Any, declared: Any, place: str, skip: tuple[str, ...] = ())
             return whole
         items = listed(value, place)
         return tuple([from_json(item, arguments[0], f"{place}[{at}]", skip) for at, item in enumerate(items)])
+    if origin is None or not issubclass(origin, Mapping):
+        raise refused(place, f"values of the type {declared!r} cannot be read from JSON")
     if type(value) is not dict:
         raise refused(place, f"expected an object, found {shown(value)}")
     return {

@@ -294,6 +294,7 @@ def test_the_op_with_an_attribute_that_is_no_data_is_named() -> None:
         *(
             {"named": ["vmflow.ops.nn.pooling.Window", [1, 1, 1, 1, 0, 1]]},
             {"record": ["vmflow.graph_mode.job.Drawn", {"draw": 1}]},
+            {"record": ["vmflow.graph_mode.surroundings.ClassMember", {"kind": {"draw": 1}, "name": "x"}]},
         ),
         *({"record": ["vmflow.graph_mode.graph.Graph", {}]}, {"other": 1}, {}, [], {"float": "nan", "x": 1}),
     ],
