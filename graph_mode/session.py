@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import sys
 import threading
 import weakref
 from contextlib import AbstractContextManager, ExitStack
@@ -285,8 +286,13 @@ class PutBack:
     def __enter__(self) -> None:
         with _changing:
             _changed.append(self._stack)
-            for manager in self._managers:
-                self._stack.enter_context(manager)
+            try:
+                for manager in self._managers:
+                    self._stack.enter_context(manager)
+            except BaseException:
+                _changed.remove(self._stack)
+                self._stack.__exit__(*sys.exc_info())
+                raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -220,6 +221,24 @@ def test_a_session_is_initialized_once() -> None:
     session.close()
     with pytest.raises(SessionClosed, match=f"session {session.id} has been closed"):
         session.try_init()
+
+
+def test_changes_are_undone_if_a_later_one_fails() -> None:
+    steps: list[str] = []
+
+    @contextmanager
+    def change(name: str, fails: bool) -> Iterator[None]:
+        if fails:
+            raise ValueError(name)
+        steps.append(f"{name} begins")
+        try:
+            yield
+        finally:
+            steps.append(f"{name} ends")
+
+    with pytest.raises(ValueError, match="rates"), sessions.PutBack(change("gradients", False), change("rates", True)):
+        steps.append("build")
+    assert steps == ["gradients begins", "gradients ends"]
 
 
 def test_all_sessions_are_closed_at_exit() -> None:
