@@ -7,8 +7,8 @@ A saved graph is a folder:
     job_0.json ...      the job of each form, as recorded; loading runs the passes again
     tensors.safetensors variables by their names, and constants
 
-With `with_dynamic_input_shape` there may be several forms.  For each kind of arguments, the form for the present state,
-if any, is saved; the forms share their variables.
+With `with_dynamic_input_shape` there may be several forms.  For each structure, shapes and dtypes of the arguments, the
+form for the present state, if any, is saved; saved forms share their variables.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Manifest:
         forms: see `FormDescription`.
         config: settings of the graph that differ from the defaults, by name.
         blocks: settings of blocks that differ from the defaults, by path.
-        generators: the random generators that `build` passes to ops explicitly.
+        generators: the random generators that the forms use, except the caller's default one.
     """
 
     name: str
@@ -104,7 +104,7 @@ def tree_to_json(tree: Tree, place: str) -> Any:
     """The JSON of a tree of arguments or results.
 
     Raises:
-        TypeError: if a value cannot be written as data; names its place.
+        TypeError: if a value or a key cannot be written as data; names `place` and the keys on the way.
     """
     if isinstance(tree, Leaf):
         return "tensor"
@@ -145,10 +145,10 @@ def save_graph(
 
     Raises:
         RuntimeError: if the graph has not been built, makes updates, as optimizers do, adds gradients to parameters, or
-            takes batches of a loader.
+            takes batches of a loader; or if a variable is on the meta device.
         TypeError: if an argument, a result, a setting or an op cannot be written as data; names it.
-        FileExistsError: if something else is at that path, except for an empty folder.
-        OSError: if the folder cannot be written; the old content stays.
+        FileExistsError: if neither a saved graph nor an empty folder is at that path, but something else.
+        OSError: if the folder cannot be written.
         ImportError: if the package safetensors is not installed.
     """
     if not forms:
@@ -187,7 +187,7 @@ def save_graph(
 
 
 def portable(job: Job) -> Job:
-    """The job with source lines relative to the working folder or `sys.path`, or as bare file names."""
+    """The job with the files of source lines relative to the working folder or `sys.path`, or as bare file names."""
     return attrs.evolve(job, ops=tuple([attrs.evolve(op, line=_portable(op.line)) for op in job.ops]))
 
 

@@ -1,8 +1,8 @@
 """Jobs and plans as JSON, and back.
 
-Reading checks the text: operands lie within their buffers, and ops are known and take such operands, so that a file can
-make a job wrong but not dangerous.  Two parts are left out: the values of constants, which belong into a file for
-arrays, and the kernels of updates: a job with updates can then be inspected but not run.
+Reading checks the text: operands lie within their buffers, and ops, except updates, are known and take such operands,
+so that a file can make a job wrong but not dangerous.  Writing leaves out the values of constants, which belong in a
+file for arrays, and the kernels of updates: a job with updates can then be inspected but not run.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def job_from_json(
             not fit; names the place.
         DeviceUnavailable: if an op runs on a device that cannot be used here.
     """
-    declare_all_ops()  # attributes may be objects of classes in the ops' modules
+    declare_all_ops()  # also loads the classes of attributes
     builders = {1: _first_job, JOB_VERSION: _job}
 
     def checked(build: Callable[[type[Job], dict[str, Any]], Job], content: dict[str, Any]) -> Job:
@@ -170,12 +170,12 @@ def _check_buffers(job: Job) -> None:
 
 
 def _check_operand(job: Job, operand: Operand, place: str) -> None:
-    """Raise ValueError unless an operand lies in its buffer, and fits the buffer's device and dtype."""
+    """Raise ValueError unless an operand lies in its buffer, on its device and, without strides, of its dtype."""
     buffer = job.buffers.get(operand.buffer)
     if buffer is None:
         raise refused(f"{place}.buffer", f"the job has no buffer {operand.buffer}")
     view, whole = operand.meta, buffer.meta
-    # A view may have another dtype: the parts of complex numbers, for instance.
+    # A view may have another dtype than its buffer: the parts of complex numbers, for instance.
     fits = view.dtype is whole.dtype or operand.strides is not None
     if not fits or view.device is not whole.device:
         raise refused(f"{place}.meta", f"buffer {buffer.id} is {whole!r} on {whole.device}, not {view!r}")
@@ -192,7 +192,7 @@ def _check_operand(job: Job, operand: Operand, place: str) -> None:
         highest = operand.offset + sum([step for step in steps if step > 0])
         if lowest < 0 or highest >= elements:
             raise refused(place, f"it reaches beyond buffer {buffer.id}, which is {whole!r}")
-    elif operand.offset < 0:  # a view without elements reads nothing, so that any larger offset will do
+    elif operand.offset < 0:  # a view without elements may lie beyond the buffer
         raise refused(f"{place}.offset", "expected a number from 0 on")
 
 

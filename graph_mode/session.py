@@ -1,7 +1,7 @@
 """`Session` owns compiled graphs until it is closed.
 
-A default session opens by itself; others serve for blocks.  At exit, the sessions are closed with their graphs, the
-newest first, and then the virtual machines.
+The process's default session opens by itself; others serve for blocks.  At exit, the sessions are closed with their
+graphs, the newest first, and then the virtual machines.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Closeable(Protocol):
 
 
 class SessionClosed(RuntimeError):
-    """Raised by calls of a graph that was built in a session that has been closed, and by other uses of that session.
+    """Raised by calls of a graph whose session has been closed, and by attempts to build or begin in it.
 
     Example:
         >>> graph = flow.nn.Graph.trace(lambda x: x + 1)
@@ -55,7 +55,7 @@ _numbers: Final = itertools.count()
 # All sessions that are still referenced, by id.
 _sessions: Final[weakref.WeakValueDictionary[int, Session]] = weakref.WeakValueDictionary()
 
-# The sessions whose blocks the current task or thread has entered, the innermost last.
+# The sessions whose blocks this context has entered, the innermost last; a new task begins with its creator's.
 _ENTERED: Final[ContextVar[tuple[Session, ...]]] = ContextVar("vmflow.sessions", default=())
 
 
@@ -63,9 +63,9 @@ _ENTERED: Final[ContextVar[tuple[Session, ...]]] = ContextVar("vmflow.sessions",
 class Session:
     """Owns compiled graphs, by weak references: unreachable graphs are collected.
 
-    A block makes it the default session of the task or thread that enters the block, and of the tasks that it starts;
-    a new `threading.Thread` has the process's.  The end of the block closes it.  Calls of its graphs then raise
-    `SessionClosed`.
+    A ``with`` block makes the session the default of the task or thread that enters the block, and of tasks started in
+    it; a new `threading.Thread` has the process's default.  The end of the block closes the session.  Calls of its
+    graphs then raise `SessionClosed`.
 
     Attributes:
         id: a number that no other session of the process has.
@@ -131,7 +131,7 @@ class Session:
             self.require_open(name)
 
     def require_open(self, name: str) -> None:
-        """Check that graphs can still be built and called; if not, a daemon thread at Python's exit waits for ever.
+        """Check that the session is not closed; if it is, a daemon thread at Python's exit waits for ever.
 
         Args:
             name: the graph's name, for the message.
@@ -156,7 +156,7 @@ class Session:
         return [graph for graph in [reference() for reference in known] if graph is not None]
 
     def close(self) -> None:
-        """Close all graphs, the newest first, and refuse others.  Earlier launches still run.
+        """Close all graphs, the newest first, and refuse new ones.  Earlier launches still run.
 
         Later calls of `close` change nothing.
         """
@@ -272,11 +272,11 @@ _changed: list[ExitStack] = []
 
 
 class PutBack:
-    """A block that builds a graph and temporarily changes modules and optimizers.
+    """A context manager around the building of a graph; changes modules and optimizers temporarily by `managers`.
 
     Args:
-        managers: contexts of the changes, entered in this order and left in the reverse one; left in a forked child,
-            too, if the building thread does not exist there.
+        managers: context managers of the changes, entered in this order and left in the reverse one; left in a forked
+            child, too, if the building thread does not exist there.
     """
 
     def __init__(self, *managers: AbstractContextManager[object]) -> None:

@@ -21,7 +21,7 @@ class SingleTask:
     Args:
         graph: the graph's name.
         name: the task's name.
-        program: makes the program; called by the first run.
+        program: makes the program; called by the first run, and by the first one after `forget`.
         stream: the stream on which the task acts.
         cost: estimated nanoseconds of an act.
         running: the runtime's launches that were called and have not ended.
@@ -54,7 +54,7 @@ class SingleTask:
 
     def run(self, runtime: GraphRuntime, launch: Launch) -> None:
         """Run the program for a launch, which the caller ends; a failure is recorded in the launch."""
-        # Arguments are fetched only now: the launch may have been issued before another had computed its argument.
+        # Arguments are fetched only now: the launch may have been issued before another launch had computed them.
         try:
             launch.fetch()
         except Exception as error:  # no memory for a copy
@@ -69,11 +69,11 @@ class SingleTask:
                 runtime.running_failed(launch, error, self._name)
 
     def act_inline(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Run the launch within the call of the graph; if the task is closed, leave the launch as it is."""
+        """Run the launch within the call of the graph, unless the task is closed; a closed task closes the runtime."""
         try:
             self._running.add(launch)
             # The runtime sets `closed`, then looks for launches; here the launch is added, then `closed` is read.  So
-            # one of them sees the other.
+            # either the runtime sees the launch, or `closed` is seen here.
             if not self.closed:
                 self.act(runtime, launch)
         except BaseException:
@@ -81,7 +81,7 @@ class SingleTask:
                 launch.failure.observe()  # the caller gets the exception
             raise
         finally:
-            # No Python function is called before `discard`, since Ctrl-C may raise within it.
+            # No Python function is called before `discard`, since Ctrl-C may raise within a Python function.
             self._running.discard(launch)
             if self.closed:
                 runtime.close()

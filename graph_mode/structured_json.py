@@ -1,6 +1,6 @@
 """Turns plain data into JSON and back, by the types that attrs classes declare, and reports JSON that does not fit.
 
-An attrs class becomes a JSON object of its fields, without fields at their defaults.  A field declared as ``Any`` is
+An attrs object becomes a JSON object of its fields, without fields at their defaults.  A field declared as ``Any`` is
 written with its type: null, true, false, integers, finite floats and strings stand for themselves, and other values
 become an object of one key:
 
@@ -107,10 +107,10 @@ def to_json(value: Any, declared: Any, skip: tuple[str, ...] = ()) -> Any:
     """The JSON of a value of the type `declared`.
 
     Args:
-        skip: fields of attrs classes that are left out, also within the value.
+        skip: names of fields to leave out of attrs objects, except within parts declared as `Any`.
 
     Raises:
-        TypeError: if a part of it cannot be written as data.
+        TypeError: if a part of the value cannot be written as data.
     """
     if declared is Any:
         return encode(value)
@@ -149,7 +149,7 @@ def from_json(value: Any, declared: Any, place: str, skip: tuple[str, ...] = ())
 
     Args:
         place: the place of the JSON, for errors.
-        skip: fields of attrs classes that are left at their defaults, also within the value.
+        skip: names of fields to leave at their defaults in attrs objects, except within parts declared as `Any`.
 
     Raises:
         ValueError: if the JSON describes no such value.
@@ -331,7 +331,7 @@ _TO_JSON: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
 
 
 def decode(value: Any, place: str) -> Any:
-    """The value from JSON of `encode`; hashable, but for slices before Python 3.12.
+    """The value from JSON of `encode`; hashable, unless it is or contains a slice before Python 3.12.
 
     Raises:
         ValueError: if the JSON describes no value.
@@ -435,7 +435,7 @@ def _hashable(value: Any, place: str) -> Any:
     return value
 
 
-# The present names of classes that were renamed since earlier versions.
+# By old name, the present names of classes that were renamed since earlier versions.
 _MOVED: Final = {
     "vmflow.graph_mode.job.Drawn": "vmflow.graph_mode.job_parts.Drawn",
     "vmflow.ops.resampling._Along": "vmflow.kernels.problems.resampling.Along",
@@ -463,7 +463,7 @@ def _class_name(kind: type) -> str:
 
 
 def _class(name: Any, place: str) -> Any:
-    """The loaded class of vmflow with this name; ValueError if there is none: names in files import nothing."""
+    """The class of vmflow's with this name; ValueError if none is loaded: names in files import nothing."""
     module, _, attribute = _present_name(name).rpartition(".") if type(name) is str else ("", "", "")
     kind = getattr(sys.modules.get(module), attribute, None) if _is_ours(module) else None
     if not isinstance(kind, type) or kind.__module__ != module:

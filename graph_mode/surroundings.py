@@ -1,7 +1,8 @@
 """The values that functions use from their surroundings: cells of closures, globals, attributes of objects and classes.
 
 A function's code names the attributes that it reads, not the objects of which it reads them.  A name counts if it is
-an attribute of the method's object or class, or of a class that the function takes from its surroundings.
+an attribute of the object or class that a method is bound to, or of a class that the function takes from its
+surroundings.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .reads import ABSENT, class_value, namespaces, own_value
 
 _FIXED: Final = (ModuleType, type, BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType)
 
-# The flag of classes whose attributes cannot be assigned, such as those made in C.
+# The flag of classes whose attributes cannot be assigned, such as `int`.
 _IMMUTABLE: Final = 1 << 8
 
 
@@ -45,7 +46,7 @@ class Place(Protocol):
         ...
 
     def now(self) -> Any:
-        """The present value of the variable or attribute; `ABSENT` if it has none."""
+        """The present value, or what stands for it in comparisons; `ABSENT` if the variable or attribute has none."""
         ...
 
 
@@ -84,10 +85,10 @@ class Global:
 
 @attrs.frozen(eq=False)
 class Member:
-    """An attribute of an object that is not kept alive, since it may own the compiled method that owns this `Member`.
+    """An attribute of an object.
 
     Attributes:
-        owner: the object.
+        owner: the object, by a weak reference, since it may own the compiled method that owns this `Member`.
         name: the attribute's name.
         title: its name in messages.
         is_counted: whether changes of the attribute are counted; see `vmflow.changes`.
@@ -147,12 +148,11 @@ def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
     """The places from which these functions, and functions of their modules that they use, take values that may change.
 
     Args:
-        functions: functions and methods; other objects are ignored.
+        functions: functions and methods, also wrapped ones; other objects are ignored.
     """
     places: dict[tuple[int, str], Place] = {}
     waiting: list[Any] = list(functions)
-    # By function, since closures of one function share its code; and by owner, since methods of two objects share their
-    # function.
+    # By function and not by code, which closures share; and by owner, since methods of two objects share a function.
     seen: set[tuple[FunctionType, int]] = set()
     while waiting:
         function, owner = _opened(waiting.pop())
@@ -185,7 +185,7 @@ def identity_of(called: Callable[..., Any]) -> tuple[int, int]:
 
 
 def _opened(called: Any) -> tuple[Any, Any]:
-    """Return the function within a method and wrappers, and the object or class that it is bound to, if any."""
+    """Return the function within a method and wrappers, and the object or class that the method is bound to, if any."""
     owner = getattr(called, "__self__", None)
     within = inspect.unwrap(getattr(called, "__func__", called))
     if owner is None:
@@ -225,7 +225,7 @@ def _key(place: Cell | Global | Member | ClassMember) -> tuple[int, str]:
 
 
 def _members_of_classes(function: FunctionType, kinds: list[type]) -> Iterator[ClassMember]:
-    """The changeable attributes that the function's code names, of these classes and of classes among attributes."""
+    """The changeable attributes that the function's code names, of these classes and of classes among named attributes."""
     names = _names(function.__code__, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"))
     waiting = list(dict.fromkeys(kinds))
     seen = set(waiting)
@@ -243,7 +243,7 @@ def _members_of_classes(function: FunctionType, kinds: list[type]) -> Iterator[C
 def can_change(kind: type, name: str) -> bool:
     """Whether a class or a base of it has this attribute, and programs may assign another value to it.
 
-    Attributes of vmflow's and of immutable classes, and values that `_is_fixed`, count as never assigned.
+    Attributes of vmflow's and of immutable classes, and values for which `_is_fixed` is true, count as never assigned.
     """
     owner = next((base for base in kind.__mro__ if name in base.__dict__), None)
     if owner is None or owner.__flags__ & _IMMUTABLE or str(owner.__module__).startswith("vmflow."):

@@ -1,7 +1,8 @@
 """Groups the ops of a job into tasks.
 
-Ops of one phase and stage that follow each other on one stream are one task, a *chain*, which runs them without
-decisions in between.  A chain ends where another task has to wait for it: so no chains wait for each other in a circle.
+An op of a kind in `GATHERING` is a task by itself.  Other ops of one phase and stage that follow each other on one
+stream are one task, a *chain*, which runs them without decisions in between.  A chain ends where another task has to
+wait for it: so no chains wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def goes_along(job: Job, op: JobOp) -> bool:
 
 
 def _stream_of_stage(job: Job, op: JobOp) -> tuple[Device, str]:
-    """As `stream_of`; but stages from 1 on compute on streams of their own; see also `goes_along`."""
+    """As `stream_of`, but "compute" if `goes_along` is true; in stages from 1 on, "compute" becomes the kind of the
+    stage, except for ops of `GATHERING`.
+    """
     device, stream = stream_of(op)
     if goes_along(job, op):
         stream = "compute"
@@ -89,7 +92,7 @@ def _stream_of_stage(job: Job, op: JobOp) -> tuple[Device, str]:
 
 
 def form_tasks(job: Job) -> tuple[list[Task], dict[int, Task]]:
-    """The tasks of a job, in the order of their first ops, and by buffer, the task that makes the buffer."""
+    """The tasks of a job, in the order in which they begin, and by buffer, the task that makes the buffer."""
     forming = _Forming(job)
     fetched = 0
     for position, op in enumerate(job.ops):
@@ -104,7 +107,7 @@ def form_tasks(job: Job) -> tuple[list[Task], dict[int, Task]]:
 
 @attrs.define(eq=False)
 class _Forming:
-    """Walks through the ops of a job in their order.
+    """The tasks of a job while its ops are added to them in order.
 
     Attributes:
         job: the job.
@@ -134,7 +137,7 @@ class _Forming:
             self._write(task, buffer)
 
     def hand_out(self, number: int, operand: Operand) -> None:
-        """Let the chain that made a result and wrote it last give it to the launch, else a chain that reads it."""
+        """Let the chain that made a result and wrote it last give it to the launch, else an open or new chain."""
         maker = self.makers.get(operand.buffer)
         if maker is None or maker.op is not None or self._writers.get(operand.buffer, maker) is not maker:
             fetcher = self._chain(operand.meta.device, "compute", "step", 0)
@@ -144,8 +147,8 @@ class _Forming:
             maker.outputs.append(number)
 
     def _task_of(self, position: int, op: JobOp) -> Task:
-        """The task of an op: a new one if its kind is in `GATHERING`, else the open or a new chain of its stream, phase
-        and stage.
+        """Put an op into a new task if its kind is in `GATHERING`, else into the open or a new chain of its stream,
+        phase and stage; return the task.
         """
         device, stream = _stream_of_stage(self.job, op)
         if op.kind not in GATHERING:

@@ -29,14 +29,14 @@ def run(
     numbers: Sequence[float],
     draws: Sequence[Sequence[tuple[int, int]]],
 ) -> list[Tensor]:
-    """Issue the computing ops of a job as instructions: those of the phase "micro" once for each micro-batch.
+    """Issue the ops of a job as instructions: `GATHERING` and the phase "micro" once for each micro-batch.
 
     Args:
         machine: the machine that runs them.
         job: the job.
         bindings: by buffer, the tensors that share the memory of variables.
         arguments: the tensors for the inputs of the job.
-        numbers: the values of its numbers.
+        numbers: the values of the job's numbers.
         draws: for each micro-batch, by draw, the (seed, position) taken from a generator.
 
     Returns:

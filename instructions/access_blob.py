@@ -19,7 +19,8 @@ class AccessBlobByCallback(InstructionPolicy):
     Args:
         blob: the blob whose array is passed.
         callback: called on the instruction's stream, in order with other accesses; the array is valid only during the
-            call.  Not called if the storage holds a failure, unless the callback is to write the whole storage.
+            call.  Not called if the storage holds a failure, unless the callback is to write the whole storage; nor if
+            this instruction is dropped.
         modifier: "const" if the callback reads the array, "mut" if it writes; another value raises ValueError.
     """
 

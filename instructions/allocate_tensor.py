@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class AllocateTensor(InstructionPolicy):
-    """Allocate the memory of `blob`, uninitialised; none if kernels allocate results of its size themselves.
+    """Allocate uninitialised memory for `blob`, unless kernels allocate results of that size themselves.
 
     A stream that copies to the device writes into memory that the compute stream may have used a moment ago.  So the
     compute stream runs this allocation, and the copy's stream waits for it, as for any other write.
@@ -35,7 +35,7 @@ class AllocateTensor(InstructionPolicy):
             self.blob.storage.poison(failure)
 
     def compute(self) -> None:
-        """Do nothing: `prepare` has allocated the memory."""
+        """Do nothing: the work is done by `prepare`."""
 
     def fail(self, failure: Failure) -> None:
         self.blob.storage.poison(failure)

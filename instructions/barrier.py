@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Barrier(InstructionPolicy):
-    """Call `callback` when all instructions issued before the barrier have ended.
+    """Call `callback`, unless it is None, when all instructions issued before the barrier have ended.
 
     Only the callback waits: instructions issued after the barrier do not wait for it.
     """

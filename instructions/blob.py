@@ -34,8 +34,8 @@ Array = Any
 class TensorMeta:
     """Shape, dtype and device: the properties of a tensor that are known before it is computed.
 
-    A local tensor's is made by `meta`, which returns one object for equal arguments as long as that object is in use.
-    So metas are compared by identity, and caches have them as keys.
+    The meta of a local tensor is made by `meta`, which returns one object for equal arguments as long as that object is
+    in use.  So metas are compared by identity, and caches have them as keys.
 
     Attributes:
         sizes: the shape as a plain tuple, which is read faster than a `Size`.
@@ -98,7 +98,7 @@ class MetaTable:
         self._lock: Any = lock_held_while_forking()
 
     def add(self, key: Any, made: TensorMeta) -> TensorMeta:
-        """Return the meta of this key, which is `made` if there is none yet."""
+        """Return the table's meta for this key; if there is none yet, add `made`."""
         with self._lock:
             known = self.metas.get(key)
             if known is not None:
@@ -272,7 +272,7 @@ class Storage:
                 bytecode offset, and the dependence that orders the accesses; the last three may be unknown.
 
         Raises:
-            OutOfMemory: if the device has too little memory.
+            OutOfMemory: if the allocator finds too little memory.
         """
         if self.array is not None or not places_memory(meta):
             return
@@ -381,7 +381,7 @@ class Blob:
         self.offset = offset
 
     def array(self) -> Array:
-        """Return the blob's array: the storage's array, a view of it, or for a view without elements an empty array."""
+        """Return `Storage.array`, which may be None, or a view of it; for a view without elements, an empty array."""
         base = self.storage.array
         if self.strides is None:
             return base
@@ -400,7 +400,8 @@ class Blob:
         """Return the array for an instruction to write into, allocated if the storage has no memory yet.
 
         If a failed instruction has left the storage without memory, a blob that is a view of it gets a temporary
-        array: the value written there is lost, as is the rest of the storage.
+        array: the value written there is lost, as is the rest of the storage.  Without such a failure, a view of a
+        storage without memory raises InternalError.
         """
         storage = self.storage
         if storage.array is None:

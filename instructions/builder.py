@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class Machine(Protocol):
-    """The methods of a virtual machine that the builder calls."""
+    """The methods of a virtual machine that this module calls."""
 
     def stream(self, device: Device, kind: str = "compute") -> Stream: ...
 
@@ -69,7 +69,7 @@ class InstructionsBuilder:
     ) -> Instruction:
         """Add an `OpCall` that runs `kernel` on the inputs; see `CallPlan` for `allocates`.
 
-        Without a `stream`, it runs on the compute stream of the first output's device.
+        Without a `stream`, the call runs on the compute stream of the first output's device.
         """
         if stream is None:
             stream = self.machine.stream(outputs[0].meta.device)
@@ -116,12 +116,16 @@ class InstructionsBuilder:
         return self._add(self.machine.stream(blob.meta.device), AllocateTensor(blob), writes=[blob.storage])
 
     def await_uses(self, blobs: tuple[Blob, ...]) -> Instruction:
-        """Add an instruction that ends after all instructions issued before it that read or write the blobs."""
+        """Add an instruction that ends after all earlier instructions that read or write the storages of the blobs."""
         dependences = tuple([blob.storage.dependence for blob in blobs])
         return self._add_dependences(self.machine.control_stream(), TouchTensors(blobs), dependences)
 
     def stream_wait(self, source: Stream, target: Stream, blobs: tuple[Blob, ...]) -> Instruction:
-        """Add a `StreamWait`: stream `target` waits for the uses of the blobs on `source`, of the same device."""
+        """Add a `StreamWait`: stream `target` waits for the uses of the blobs on stream `source`.
+
+        Raises:
+            ValueError: unless both are asynchronous streams of one device.
+        """
         _check_same_device(source, target)
         dependences = tuple([self.machine.access(blob.storage, source) for blob in blobs])
         return self._add_dependences(target, StreamWait(source), dependences)
@@ -140,7 +144,11 @@ class InstructionsBuilder:
         return instruction
 
     def wait_event(self, stream: Stream, shared: SharedEvent, event: Dependence) -> Instruction:
-        """Add a `StreamWaitEvent`: `stream`, of a device, waits for `shared`; `event` is as in `record_event`."""
+        """Add a `StreamWaitEvent`: `stream` waits for `shared`; `event` is as in `record_event`.
+
+        Raises:
+            ValueError: unless `stream` and the event's stream are asynchronous.
+        """
         if not (shared.source.policy.asynchronous and stream.policy.asynchronous):
             raise ValueError(f"{stream.name} cannot wait for an event of {shared.source.name}: both must be of devices")
         instruction = Instruction(stream, StreamWaitEvent(shared), (event,), (), 0, self.code, self.last)
@@ -219,7 +227,7 @@ def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[
     """Set the writer of each storage in `writes`, and issue the instructions on the machine.
 
     If Ctrl-C comes in between, the instructions are issued nevertheless: a storage must not wait for an instruction
-    that was never issued.
+    that was never issued.  A closed machine raises `VirtualMachineClosed` first.
     """
     if instructions:
         machine.require_open(instructions[0].name)

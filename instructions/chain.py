@@ -19,16 +19,16 @@ from .scope import scope_of
 ChainKernel: TypeAlias = "Callable[[Sequence[Chainable], Sequence[int]], Callable[[], None] | None]"
 
 
-# An elementwise call that waits for further calls to be fused with takes some tens of microseconds longer.  After
-# `_PATIENCE` calls in a row that waited and found no successor, the next `_PAUSE` calls do not wait, and then one does;
-# if that call finds no successor either, the next pause is twice as long, up to `_LONGEST_PAUSE`.
+# An elementwise call that waits for further calls to be fused with takes longer.  After `_PATIENCE` calls in a row that
+# waited and found no successor, the next `_PAUSE` calls do not wait, and then one does; if that call finds no successor
+# either, the next pause is twice as long, up to `_LONGEST_PAUSE`.
 _PATIENCE: Final = 4
 _PAUSE: Final = 16
 _LONGEST_PAUSE: Final = 256
 
 
 class Step:
-    """A kind of elementwise call that a `Chain` may contain; shared by calls of an op with operands of equal metas.
+    """A kind of elementwise call that a `Chain` may contain; shared by calls of an op with equal attributes and metas.
 
     A `Step` decides whether a call waits for later calls to be fused with.
 
@@ -135,7 +135,7 @@ class Chainable(InstructionPolicy):
 
     Attributes:
         inputs: the blobs that the op reads.
-        output: the blob that the op writes.
+        output: the blob that the op writes; the first of several.
         scalars: Python numbers passed to the kernel after the arrays.
         step: the `Step` of a call that may be a member of a `Chain`, because it is elementwise, cannot fail, makes one
             new array and, on the CPU, is large.  None otherwise.

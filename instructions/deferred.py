@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from .policy import InstructionPolicy
 
-# A function called once when a deferred instruction ends, with its exception, or None if it succeeded.
+# A function called once when a deferred instruction ends, with the instruction's exception, or None if it succeeded.
 Ended = Callable[[Exception | None], None]
 
 
 class Deferred(InstructionPolicy):
-    """An instruction that a machine begins with `compute`; it ends when any thread calls `end`, or `compute` raises.
+    """An instruction that ends when a machine has called `compute` and any thread has called `end`, in either order.
 
-    `end` may be called before, during or after `compute`.
+    If `compute` raises, the instruction ends with that error.
     """
 
     __slots__ = ("_ended", "_error", "_lock", "_report")

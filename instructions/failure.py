@@ -33,9 +33,9 @@ class Place(NamedTuple):
 class Failure:
     """The exception of an instruction, held by the storages that the instruction should have written.
 
-    All these storages share this object.  Reading any of them raises the exception, see `throw`.  If the last of them
-    goes away, none was read and the instruction was not dropped, the failure logs itself once on the ``vmflow`` logger,
-    as asyncio does with exceptions that were never retrieved.
+    These storages, and those of results computed from them, share this object.  Reading any of them raises the
+    exception, see `throw`.  If this object goes away, or the machine closes, before any was read, the failure is logged
+    once on the ``vmflow`` logger, unless the instruction was dropped.
 
     Args:
         error: the exception.
@@ -102,7 +102,7 @@ class Failure:
 
 
 def _detach_chain(error: BaseException) -> None:
-    """Replace the tracebacks of all causes and contexts of `error` by copies that keep no frames' locals alive."""
+    """Replace the tracebacks of all causes and contexts of `error` by copies without locals; drop contexts still handled."""
     seen = {id(error)}
     chain = [error]
     while chain:
