@@ -222,7 +222,7 @@ def _require_place(path: str) -> None:
 
 
 def _holds_graph(path: str) -> bool:
-    """Whether the folder has a manifest that begins like that of a saved graph."""
+    """Whether the folder's manifest begins like that of a saved graph."""
     try:
         with open(os.path.join(path, MANIFEST), encoding="utf-8", errors="replace") as file:
             return f'"kind": "{KIND}"' in file.read(100)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 JOB_VERSION: Final = 2
 PLAN_VERSION: Final = 2
 
-# The most slots of a plan's register, and the most micro-batches of a plan.
+# The most slots of a register, and the most micro-batches, of a plan that is read.
 _MOST_SLOTS: Final = 1 << 16
 
 _JOB: Final = "vmflow.job"

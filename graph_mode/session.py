@@ -272,11 +272,11 @@ _changed: list[ExitStack] = []
 
 
 class PutBack:
-    """A context manager around the building of a graph; changes modules and optimizers temporarily by `managers`.
+    """A context manager around the building of a graph.
 
     Args:
-        managers: context managers of the changes, entered in this order and left in the reverse one; left in a forked
-            child, too, if the building thread does not exist there.
+        managers: context managers of temporary changes of modules and optimizers, entered in this order and left in the
+            reverse one; left in a forked child, too, if the building thread does not exist there.
     """
 
     def __init__(self, *managers: AbstractContextManager[object]) -> None:

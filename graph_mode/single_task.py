@@ -53,7 +53,7 @@ class SingleTask:
             launch.finish()
 
     def run(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Run the program for a launch, which the caller ends; a failure is recorded in the launch."""
+        """Run the program for a launch, which the caller ends; an `Exception` is only recorded in the launch."""
         # Arguments are fetched only now: the launch may have been issued before another launch had computed them.
         try:
             launch.fetch()

@@ -29,7 +29,7 @@ def run(
     numbers: Sequence[float],
     draws: Sequence[Sequence[tuple[int, int]]],
 ) -> list[Tensor]:
-    """Issue the ops of a job as instructions: `GATHERING` and the phase "micro" once for each micro-batch.
+    """Issue the ops between feeds and fetches: those of `GATHERING` or the phase "micro" once for each micro-batch.
 
     Args:
         machine: the machine that runs them.

@@ -43,8 +43,7 @@ class AccessBlobByCallback(InstructionPolicy):
     def compute(self) -> None:
         blob = self.blob
         storage = blob.storage
-        # A storage that holds a failure has no values to read, and writing a view of it leaves the rest without
-        # values.  Nothing is raised here: waiters for this instruction check the storage's failure themselves.
+        # A storage that holds a failure has no values to read, and writing a view leaves the rest without values.
         if storage.failure is not None and (self.modifier == "const" or blob.strides is not None):
             return
         if self.modifier == "mut":

@@ -38,13 +38,11 @@ class TensorMeta:
     in use.  So metas are compared by identity, and caches have them as keys.
 
     Attributes:
-        sizes: the shape as a plain tuple, which is read faster than a `Size`.
+        sizes: the shape as a plain tuple.
         strides: the strides of a C-contiguous tensor of this shape, in elements.
         differentiable: whether the dtype has gradients: a floating-point or complex one.
         is_complex: whether the dtype is complex.
         spread: over which ranks the tensor is spread, and how; None for a local tensor.
-
-    Raises no errors: callers check the arguments.
 
     Example:
         >>> from vmflow.instructions.blob import meta
@@ -172,8 +170,8 @@ class Storage:
         version: the number of in-place writes that were issued.  Autograd compares it to notice changed saved values.
         history: the number of in-place writes that autograd recorded; a view made before the last of them has an
             outdated history.
-        shared: whether code outside of vmflow may access the memory.  Such code waits for the issued instructions
-            only, so that none that reads the memory may wait for later ones to be fused with.
+        shared: whether code outside of vmflow may access the memory.  Then no instruction that reads the memory waits
+            for later ones to be fused with.
         lazy: whether the storage belongs to a symbolic tensor of a graph that is being built.
     """
 
@@ -264,8 +262,8 @@ class Storage:
     def allocate_on(self, stream: Stream, meta: TensorMeta, owner: tuple[Any, ...]) -> None:
         """Allocate the storage's memory for an array of `meta`, with the allocator of `stream`, where it is used next.
 
-        Does nothing if the storage has memory or `stream` has no allocator of that device, nor for results that kernels
-        allocate themselves: a worker thread may be storing such a result now, which must not be replaced.
+        Does nothing if the storage has memory or `stream` has no allocator of the meta's device, nor for results that
+        kernels allocate themselves.
 
         Args:
             owner: for reports of memory: the name of the instruction that needs the memory, the user's code and
@@ -301,7 +299,7 @@ class Storage:
         """Note that a device has ended an instruction that writes the storage, successfully or not.
 
         Args:
-            fault: the instruction's error, if the device has found one.
+            fault: the error that the device has found, here or in an instruction whose result this one reads; or None.
             whole: whether the instruction writes the whole storage, so that earlier faults do not matter any more.
         """
         if fault is not None:

@@ -44,7 +44,7 @@ class Machine(Protocol):
 class InstructionsBuilder:
     """Collects instructions; `physical_run` issues them together once all have been built.
 
-    Every method returns an instruction that it has added, so that a caller can wait for its end.
+    Every method returns an instruction that it has added.
     """
 
     def __init__(self, machine: Machine) -> None:

@@ -30,8 +30,6 @@ _LONGEST_PAUSE: Final = 256
 class Step:
     """A kind of elementwise call that a `Chain` may contain; shared by calls of an op with equal attributes and metas.
 
-    A `Step` decides whether a call waits for later calls to be fused with.
-
     Args:
         attributes: the attributes of the op.
         together: compiles a chain of calls to one kernel; see `ChainKernel`.

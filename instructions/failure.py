@@ -59,7 +59,7 @@ class Failure:
     def at(self, place: Place) -> Failure:
         """Return the failure of one instruction that is dropped with others; `place` is its origin.
 
-        If the class of the exception is not in `_OURS`, this failure itself is returned, and `place` is ignored.
+        If the class of the exception is not in `_OURS`, this failure itself is returned.
         """
         return Failure(self.error, dropped=True, place=place) if type(self.error) in _OURS else self
 
@@ -70,8 +70,7 @@ class Failure:
     def throw(self) -> None:
         """Raise the original exception; for a dropped instruction a copy, if the exception's class is one of `_OURS`.
 
-        A scope's failure is raised in many places and lives long: a copy does not keep the frames of all places alive,
-        and has notes about one of the instructions.
+        A scope's failure is raised in many places and lives long: a copy does not keep the frames of all places alive.
         """
         self.observed = True
         if self.dropped and type(self.error) in _OURS:
@@ -102,7 +101,7 @@ class Failure:
 
 
 def _detach_chain(error: BaseException) -> None:
-    """Replace the tracebacks of all causes and contexts of `error` by copies without locals; drop contexts still handled."""
+    """Replace the tracebacks of all causes and contexts of `error` by copies without locals; drop older contexts."""
     seen = {id(error)}
     chain = [error]
     while chain:
@@ -131,9 +130,8 @@ def _is_running(trace: TracebackType | None) -> bool:
 def _lines(trace: TracebackType | None) -> TracebackType | None:
     """Return a copy of a traceback that keeps no locals alive.
 
-    A real frame keeps its locals, such as arrays, and its callers: the driver, the instruction and its operands,
-    including this failure.  These would not be freed before a garbage collection.  The first lines are left out as long
-    as their functions are still running: they are the driver's.  The last line stays in any case.
+    A real frame keeps alive its locals, such as arrays, and its callers, and so in a circle this failure.  The first
+    lines, as long as their functions are still running, are the driver's and are left out, except for the last line.
     """
     while trace is not None and trace.tb_next is not None and _is_running(trace):
         trace = trace.tb_next
@@ -150,10 +148,8 @@ def _lines(trace: TracebackType | None) -> TracebackType | None:
 def _without_frame(entry: TracebackType, following: TracebackType | None) -> TracebackType:
     """Copy one entry of a traceback, with a frame that shows the same function and line and has no locals.
 
-    Python code can only make such a frame, without locals and caller, as that of a generator that has not started.  So
-    the copy of the code begins with the bytecode of a generator; the code's own bytecode follows, at its positions in
-    the source.  Python shows the line of the bytecode offset rather than ``tb_lineno``, and other tools search the code
-    for the offset: so the copy must contain the bytecode.
+    The frame is that of a generator that has not started.  So the copy of the code begins with the bytecode of a
+    generator; the code's own bytecode follows, since Python and other tools find the line by the bytecode's offset.
     """
     code = entry.tb_frame.f_code
     # tb_lineno is None where Ctrl-C came in bytecode that the compiler has added, which belongs to no line.
