@@ -1,8 +1,8 @@
 """Jobs and plans as JSON, and back.
 
-Reading checks the text: operands lie within their buffers, and ops, except updates, are known and take such operands,
-so that a file can make a job wrong but not dangerous.  Writing leaves out the values of constants, which belong in a
-file for arrays, and the kernels of updates: a job with updates can then be inspected but not run.
+Reading checks the text: operands lie within their buffers, and ops, except updates, are known and take such operands.
+Writing leaves out the values of constants, which belong in a file for arrays, and the kernels of updates: a job with
+updates can then be inspected but not run.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from .job import Job
     from .plan import Plan
 
-# Increased when older versions of vmflow would misread the new text.  A plan names ops by their positions in its job:
-# if the positions change, the version of plans changes, too.
+# A version is increased when older versions of vmflow would misread the new text.  A plan names ops by their positions
+# in its job: if the positions change, the version of plans changes, too.
 JOB_VERSION: Final = 2
 PLAN_VERSION: Final = 2
 
@@ -87,7 +87,7 @@ def job_from_json(
             not fit; names the place.
         DeviceUnavailable: if an op runs on a device that cannot be used here.
     """
-    declare_all_ops()  # also loads the classes of attributes
+    declare_all_ops()  # attributes may be of classes in the modules of ops
     builders = {1: _first_job, JOB_VERSION: _job}
 
     def checked(build: Callable[[type[Job], dict[str, Any]], Job], content: dict[str, Any]) -> Job:

@@ -1,4 +1,4 @@
-"""Turns plain data into JSON and back, by the types that attrs classes declare, and reports JSON that does not fit.
+"""Turns plain data into JSON and back, by the types that attrs classes declare.
 
 An attrs object becomes a JSON object of its fields, without fields at their defaults.  A field declared as ``Any`` is
 written with its type: null, true, false, integers, finite floats and strings stand for themselves, and other values
@@ -14,7 +14,7 @@ become an object of one key:
     {"device": "cpu"}                   a device
     {"meta": [dtype, shape, device]}    a `TensorMeta`
     {"named": [class, [...]]}           a named tuple of vmflow's
-    {"record": [class, {...}]}          an attrs class of vmflow's
+    {"record": [class, {...}]}          an attrs object of vmflow's
 
 Reading raises only ValueError, with the place, for anything that does not fit.
 """

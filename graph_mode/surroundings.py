@@ -88,7 +88,7 @@ class Member:
     """An attribute of an object.
 
     Attributes:
-        owner: the object, by a weak reference, since it may own the compiled method that owns this `Member`.
+        owner: the object, by a weak reference, since the object may own the compiled method that owns this `Member`.
         name: the attribute's name.
         title: its name in messages.
         is_counted: whether changes of the attribute are counted; see `vmflow.changes`.

@@ -80,8 +80,8 @@ def goes_along(job: Job, op: JobOp) -> bool:
 
 
 def _stream_of_stage(job: Job, op: JobOp) -> tuple[Device, str]:
-    """As `stream_of`, but "compute" if `goes_along` is true; in stages from 1 on, "compute" becomes the kind of the
-    stage, except for ops of `GATHERING`.
+    """As `stream_of`, but "compute" if `goes_along` is true; in stages from 1 on, the stage's own kind instead of
+    "compute", except for ops of `GATHERING`.
     """
     device, stream = stream_of(op)
     if goes_along(job, op):
@@ -137,7 +137,7 @@ class _Forming:
             self._write(task, buffer)
 
     def hand_out(self, number: int, operand: Operand) -> None:
-        """Let the chain that made a result and wrote it last give it to the launch, else an open or new chain."""
+        """Let the chain that made a result and wrote it last give it to the launch, else the "step" compute chain."""
         maker = self.makers.get(operand.buffer)
         if maker is None or maker.op is not None or self._writers.get(operand.buffer, maker) is not maker:
             fetcher = self._chain(operand.meta.device, "compute", "step", 0)

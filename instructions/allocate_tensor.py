@@ -16,7 +16,7 @@ class AllocateTensor(InstructionPolicy):
     """Allocate uninitialised memory for `blob`, unless kernels allocate results of that size themselves.
 
     A stream that copies to the device writes into memory that the compute stream may have used a moment ago.  So the
-    compute stream runs this allocation, and the copy's stream waits for it, as for any other write.
+    compute stream runs this allocation, and the copy's stream waits for it.
     """
 
     __slots__ = ("blob",)

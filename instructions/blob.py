@@ -96,7 +96,7 @@ class MetaTable:
         self._lock: Any = lock_held_while_forking()
 
     def add(self, key: Any, made: TensorMeta) -> TensorMeta:
-        """Return the table's meta for this key; if there is none yet, add `made`."""
+        """Return the table's meta for this key; if there is none yet, add and return `made`."""
         with self._lock:
             known = self.metas.get(key)
             if known is not None:
@@ -164,7 +164,7 @@ class Storage:
         stream: the stream that used the storage last, in program order, among the streams of one device: the device
             that used the storage first, mostly the storage's own.  May be None before the first use.
         writer: the last instruction issued to write the storage, for which readers wait; it may have ended.  Or None.
-        failure: the failure of the instruction that should have written the storage, which now holds no data; or None.
+        failure: the failure of the instruction that should have written the storage, held instead of data; or None.
         fault: a failure that a device found after it had been given the writing instruction; or None.  Instructions
             that read the storage and were launched meanwhile fail with it, too.
         version: the number of in-place writes that were issued.  Autograd compares it to notice changed saved values.

@@ -22,7 +22,7 @@ class Collective(InstructionPolicy):
     """Run this rank's half of a collective operation: send an array to other ranks, and receive their arrays.
 
     No scope drops the instruction, and no other collective of its stream overtakes it: the other ranks would wait for
-    it.  If its operand could not be computed, it runs nevertheless, and makes the operation fail on all ranks.
+    it.  If `given` could not be computed, the instruction runs nevertheless, and makes the operation fail on all ranks.
 
     Args:
         operation: the collective operation.

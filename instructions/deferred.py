@@ -1,4 +1,4 @@
-"""`Deferred`: instructions that end when `end` is called, not when `compute` returns."""
+"""`Deferred`: instructions that do not end before `end` is called, even if `compute` has returned."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Deferred(InstructionPolicy):
             report(error)
 
     def renew(self) -> None:
-        """Replace the lock in a forked child, where the thread that holds the old lock does not exist."""
+        """Replace the lock in a forked child, where a thread that held the old lock does not exist."""
         self._lock = threading.Lock()
 
     def ends_later(self, report: Ended) -> bool:

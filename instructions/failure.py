@@ -101,7 +101,7 @@ class Failure:
 
 
 def _detach_chain(error: BaseException) -> None:
-    """Replace the tracebacks of all causes and contexts of `error` by copies without locals; drop older contexts."""
+    """Let no cause or context of `error` keep locals alive; drop a context that was handled before the instruction."""
     seen = {id(error)}
     chain = [error]
     while chain:
@@ -130,8 +130,8 @@ def _is_running(trace: TracebackType | None) -> bool:
 def _lines(trace: TracebackType | None) -> TracebackType | None:
     """Return a copy of a traceback that keeps no locals alive.
 
-    A real frame keeps alive its locals, such as arrays, and its callers, and so in a circle this failure.  The first
-    lines, as long as their functions are still running, are the driver's and are left out, except for the last line.
+    A real frame keeps its locals, such as arrays, and its callers alive, which refer to this failure in turn.  The first
+    lines are left out as long as their functions are still running: they are the driver's.  The last line stays.
     """
     while trace is not None and trace.tb_next is not None and _is_running(trace):
         trace = trace.tb_next
