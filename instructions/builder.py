@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vmflow.context import MODE
+from vmflow.errors import VirtualMachineClosed
 
 from . import origin
 from .access_blob import AccessBlobByCallback
@@ -13,7 +14,8 @@ from .allocate_tensor import AllocateTensor
 from .barrier import Barrier
 from .blob import Array, Blob, Storage, access, expect_writers
 from .collective import Collective
-from .instruction import Dependence, Instruction
+from .failure import Failure
+from .instruction import NEW, Dependence, Instruction
 from .multi_tensor_update import MultiTensorUpdate, UpdateKernel
 from .op_call import Kernel, op_call
 from .policy import InstructionPolicy
@@ -243,8 +245,7 @@ def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[
 def _issue_all(machine: Machine, instructions: list[Instruction]) -> None:
     """Issue all instructions, even if issuing one raises, then raise the first exception.
 
-    A machine that closes meanwhile refuses an instruction and poisons its outputs; Ctrl-C is raised by a call of
-    `issue` that has accepted its instruction.  In both cases, the later instructions must be issued, too.
+    The outputs of instructions that a machine refuses, since it closes meanwhile, are poisoned.
     """
     escaping: BaseException | None = None
     for instruction in instructions:
@@ -252,5 +253,10 @@ def _issue_all(machine: Machine, instructions: list[Instruction]) -> None:
             machine.issue(instruction)
         except BaseException as error:
             escaping = escaping or error
+            policy = instruction.policy
+            if isinstance(error, VirtualMachineClosed) and instruction.state == NEW and policy is not None:
+                # The machine has not accepted the instruction, for which readers of its outputs wait already.
+                policy.fail(Failure(error, dropped=True))
+                instruction.erase()
     if escaping is not None:
         raise escaping

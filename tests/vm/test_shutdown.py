@@ -151,6 +151,32 @@ async def test_a_refused_in_place_op_does_not_hide_the_writer_of_its_target() ->
             assert await waiting == 1.0
 
 
+def test_readers_do_not_wait_for_an_instruction_refused_between_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = VirtualMachine()
+    first, second = issue_to(machine, lambda: 1.0), issue_to(machine, lambda: 1.0)
+    issue = machine.issue
+    issued: list[Instruction] = []
+
+    def closes_in_between(instruction: Instruction, written: Any = None) -> None:
+        if issued:
+            machine.close()
+        issued.append(instruction)
+        issue(instruction, written)
+
+    monkeypatch.setattr(machine, "issue", closes_in_between)
+    blobs = first._blob, second._blob
+    with pytest.raises(flow.VirtualMachineClosed, match="was issued"):
+        physical_run(
+            machine,
+            lambda builder: [builder.access_blob_by_callback(blob, lambda array: None, "mut") for blob in blobs],
+        )
+    assert first.tolist() == [1.0]
+    ready = second.is_ready()
+    assert ready
+    with pytest.raises(flow.VirtualMachineClosed):
+        second.tolist()
+
+
 async def test_a_coroutine_that_waits_while_it_drains_gets_its_value() -> None:
     machine = VirtualMachine(cpu_worker="always")
     async with machine:
