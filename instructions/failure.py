@@ -130,8 +130,8 @@ def _is_running(trace: TracebackType | None) -> bool:
 def _lines(trace: TracebackType | None) -> TracebackType | None:
     """Return a copy of a traceback that keeps no locals alive.
 
-    A real frame keeps its locals, such as arrays, and its callers alive, which refer to this failure in turn.  The first
-    lines are left out as long as their functions are still running: they are the driver's.  The last line stays.
+    A real frame keeps its locals, such as arrays, and its callers alive, which refer to this failure in turn.  The
+    first lines are left out as long as their functions are still running: they are the driver's.  The last line stays.
     """
     while trace is not None and trace.tb_next is not None and _is_running(trace):
         trace = trace.tb_next
