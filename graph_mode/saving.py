@@ -144,8 +144,8 @@ def save_graph(
         folder: the path.
 
     Raises:
-        RuntimeError: if the graph has not been built, makes updates, as optimizers do, adds gradients to parameters, or
-            takes batches of a loader; or if a variable is on the meta device.
+        RuntimeError: if the graph has not been built, makes updates, as optimizers and training batch norms do, adds
+            gradients to parameters, or takes batches of a loader; or if a variable is on the meta device.
         TypeError: if an argument, a result, a setting or an op cannot be written as data; names it.
         FileExistsError: if neither a saved graph nor an empty folder is at that path, but something else.
         OSError: if the folder cannot be written.

@@ -36,7 +36,7 @@ class Closeable(Protocol):
 
 
 class SessionClosed(RuntimeError):
-    """Raised by calls of a graph whose session has been closed, and by building in or entering such a session.
+    """Raised by calls of a closed session's graphs, and by building in, entering or initializing a closed session.
 
     Example:
         >>> graph = flow.nn.Graph.trace(lambda x: x + 1)
