@@ -146,7 +146,7 @@ def _lines(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _without_frame(entry: TracebackType, following: TracebackType | None) -> TracebackType:
-    """Copy one entry of a traceback, with a frame that shows the same function and line and has no locals.
+    """Copy one entry of a traceback; the copy shows the same function and line, and its frame has no locals.
 
     The frame is that of a generator that has not started.  So the copy of the code begins with the bytecode of a
     generator; the code's own bytecode follows, since Python and other tools find the line by the bytecode's offset.
