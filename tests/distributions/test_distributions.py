@@ -832,3 +832,4 @@ def test_relaxed_rows_as_in_pytorch() -> None:
     np.testing.assert_allclose(shares, PROBS / PROBS.sum(-1, keepdims=True), atol=0.02)
     with pytest.raises(ValueError, match="without dimensions"):
         dist.RelaxedOneHotCategorical(flow.ones(2), flow.ones(2))
+    assert dist.RelaxedOneHotCategorical(0.5, flow.ones(0, 3)).rsample((2,)).shape == (2, 0, 3)  # an empty batch

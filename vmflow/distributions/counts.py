@@ -539,8 +539,7 @@ class RelaxedOneHotCategorical(_OfClasses):
         validate_args: bool | None = None,
     ) -> None:
         super().__init__(probs, logits, validate_args)
-        like = self.probs.detach().reshape(-1)[0]
-        _, self.temperature = parameters("RelaxedOneHotCategorical", like, temperature)
+        _, self.temperature = parameters("RelaxedOneHotCategorical", self.probs.new_zeros(()), temperature)
         if self.temperature.ndim:
             raise ValueError(
                 "RelaxedOneHotCategorical: the temperature must be a number or a tensor without dimensions, not of the "
