@@ -39,7 +39,7 @@ class Turn:
         ready: called to ask whether a blocked rank can go on.
         deadline: until when a blocked rank waits; None for no limit.
         waits_for: a text about the awaited event, for messages.
-        late: whether the rank goes on because its deadline has come, not because `ready` is true.
+        late: whether the rank goes on because its deadline has come.
         error: raised when the rank goes on; None for none.
     """
 
@@ -107,7 +107,7 @@ class Scheduler:
 
         Raises:
             SimulationDeadlock: on one of the blocked ranks, if none can go on any more.
-        RankEnded: on a frozen rank, when the simulation ends.
+            RankEnded: on a frozen rank, when the simulation ends.
         """
         turn = self._turns_by_thread.get(threading.get_ident())
         if turn is None:
@@ -141,7 +141,7 @@ class Scheduler:
         self._messages.append(callback)
 
     def at(self, moment: float, callback: Callback) -> None:
-        """Call a function when the simulation's clock reaches this moment, unless all ranks have ended before."""
+        """Call a function when the simulation's clock reaches this moment, unless all ranks end or freeze before."""
         heapq.heappush(self._timers, (moment, next(self._numbers), callback))
 
     def count_outside(self, change: int) -> None:

@@ -82,5 +82,5 @@ def signatures_of(call: Call) -> list[Signature]:
 
 
 def everything_broadcast(call: Call) -> Signature:
-    """The signature with everything broadcast, which needs no rule."""
+    """The signature with everything broadcast."""
     return Signature((broadcast,) * len(call.inputs), (broadcast,) * len(call.outputs))

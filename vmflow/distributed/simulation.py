@@ -69,8 +69,7 @@ def simulate(
 
     The ranks are threads of this process that run one at a time.  `seed` decides which rank runs when another one has
     to wait, and how long messages take, by a clock that jumps over waiting.  So a program without other threads runs
-    the same way each time, and maybe another way with another seed.  Each rank has a virtual machine, a default
-    generator (of the seed 0) and a mode of its own.
+    the same way each time.  Each rank has a virtual machine, a default generator (of the seed 0) and a mode of its own.
 
     Args:
         function: of no arguments; a coroutine function gets an event loop on each rank, whose time is the simulation's.
@@ -80,7 +79,7 @@ def simulate(
         delay: the most seconds that an exchange takes after its last rank has started it.
         timeout: seconds after which an exchange fails if not all ranks have started it.
         check: whether ranks compare their calls of ops of global tensors, so that where ranks take different ways, the
-            results of the first op that differs fail; by default the variable VMFLOW_DEBUG_COMM decides.
+            results of the first op that differs fail; by default the environment variable VMFLOW_DEBUG_COMM decides.
         return_exceptions: whether exceptions of ranks are returned in place of results.
 
     Returns:

@@ -71,7 +71,7 @@ def _that_differ(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     """The ranks of the placements of global tensors; none if this rank need not hear from others.
 
     It need not if all ranks have the same whole tensors, if it is outside of the placements, or while a graph is being
-    built, which refuses global tensors by itself.
+    built.
     """
     spreads = {meta_of(tensor).spread for tensor in tensors}
     group = tuple(sorted({rank for spread in spreads for rank in spread.placement.group}))

@@ -1,4 +1,4 @@
-"""`Window`: a part of a tensor, such as the elements that a rank has, or that two ranks have in common."""
+"""`Window`: a part of a tensor, such as the elements that a rank has."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
 def of_every_component(base: Constraint) -> Constraint:
     """The constraint of values that every component of a mixture can have.
 
-    `base` is the constraint of the batch of components, which lie along its last dimension; the values lack it.
+    `base` is the support of the batch of components, whose last dimension numbers them; the values lack that dimension.
     """
     return Constraint(
         f"{base} of every component",

@@ -352,7 +352,7 @@ class MultivariateNormal(Distribution):
         TypeError: if `loc` or the matrix is no tensor.
         ValueError: unless exactly one of the three matrices is given, of a shape that fits `loc`; with
             `validate_args`, for values out of range.
-        LinAlgError: when a result is read, if a covariance or precision matrix is not positive definite.
+        LinAlgError: when a sample, for instance, is read, if a covariance or precision matrix is not positive definite.
 
     Example:
         >>> plane = flow.distributions.MultivariateNormal(flow.zeros(2), flow.eye(2) * 4)

@@ -24,7 +24,7 @@ from .constraints import Constraint
 from .discrete import ByProbability, Categorical, cross_entropy
 from .distribution import Distribution, Number, one_of, parameters
 
-# The most uniform numbers that `Binomial.sample` draws at a time, unless its result has more elements.
+# How many uniform numbers `Binomial.sample` draws at a time, at most, unless its result has more elements.
 _CHUNK: Final = 1 << 20
 
 
@@ -89,7 +89,7 @@ class Binomial(ByProbability):
 
     Args:
         total_count: the number of attempts.  `sample`, `entropy`, `enumerate_support` and `kl_divergence` block until
-            it is computed; `entropy` and `enumerate_support` need the same number for the whole batch.
+            it is computed; `entropy` and `enumerate_support` raise NotImplementedError if it differs within the batch.
         probs: the probability of a success.
         logits: instead of `probs`, the logarithm of the odds of a success.
         validate_args: whether to check values; see `Distribution`.

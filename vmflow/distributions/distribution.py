@@ -1,8 +1,7 @@
 """The base of all distributions: shapes, sampling without gradients, and the checks of arguments.
 
 A sample has the shape ``sample_shape + batch_shape + event_shape``: the shapes of the draws of one call, of the batch
-of distributions, and of a single draw.  Constraints of values are checked only with `validate_args`, because the check
-blocks until the values are computed.
+of distributions, and of a single draw.  Constraints of values are checked only with `validate_args`.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class Distribution:
     Args:
         batch_shape: the shape of the batch of distributions.
         event_shape: the shape of a single draw.
-        validate_args: whether to check the values of parameters and samples, which blocks until they are computed; by
-            default the value given to `set_default_validate_args`, False at first.
+        validate_args: whether to check the parameters, and the values given to methods such as `log_prob`, which blocks
+            until they are computed; by default the value given to `set_default_validate_args`, False at first.
 
     Attributes:
         arg_constraints: the constraints of the parameters, by name.
@@ -70,7 +69,7 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Set the default of `validate_args`: whether new distributions check values of their parameters and samples.
+        """Set the default of `validate_args` for new distributions.
 
         Raises:
             ValueError: if `value` equals neither True nor False.
@@ -100,12 +99,12 @@ class Distribution:
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each distribution; NaN or inf where it is not finite, NaN for `Categorical`; some lack it."""
+        """The mean of each distribution: NaN or inf if not finite, NaN for `Categorical`; some classes lack it."""
         raise NotImplementedError(f"{type(self).__name__} has no mean")
 
     @property
     def mode(self) -> Tensor:
-        """The most probable value of each distribution; some classes give NaN in some cases, some lack it."""
+        """The most probable value of each distribution; some classes give NaN, at least in some cases, some lack it."""
         raise NotImplementedError(f"{type(self).__name__} has no mode")
 
     @property
@@ -148,7 +147,7 @@ class Distribution:
         return self.entropy().exp()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """List all values that a sample can have, along a new first dimension.
+        """List all values that a sample can have, along a new first dimension; some classes lack it.
 
         With `expand`, the shape is (values, *batch_shape, *event_shape); else the batch dimensions have size 1.
         """
@@ -167,7 +166,7 @@ class Distribution:
         return type(self)(**parameters, validate_args=self._validates)
 
     def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
-        """Reshape `values`, (count, *event_shape), and with `expand` expand them, for `enumerate_support` to return."""
+        """Reshape `values`, (count, *event_shape), for `enumerate_support`; with `expand`, expand them, too."""
         batch, (count, *event) = tuple(self._batch_shape), values.shape
         listed = values.reshape(count, *[1] * len(batch), *event)
         return listed.expand((count, *batch, *event)) if expand else listed
@@ -193,12 +192,7 @@ class Distribution:
         return sample
 
     def _check_shape(self, value: Any) -> Tensor:
-        """Check that `value` is a tensor whose shape broadcasts with that of samples, and return it.
-
-        Raises:
-            TypeError: if `value` is no tensor.
-            ValueError: if its shape does not broadcast with that of samples.
-        """
+        """Return `value`; TypeError if it is no tensor, ValueError if samples do not broadcast with its shape."""
         name = type(self).__name__
         if not isinstance(value, Tensor):
             raise TypeError(f"{name}: expected a tensor, got {type(value).__name__}")

@@ -26,6 +26,8 @@ from .distribution import Distribution, Number, parameters
 class Chi2(Gamma):
     """The chi-squared distribution: the sum of the squares of `df` standard normal variables.
 
+    Samples have no gradients.
+
     The parameter's shape is the batch shape.
 
     Args:
@@ -55,6 +57,8 @@ class Chi2(Gamma):
 
 class StudentT(Distribution):
     """Student's t: a standard normal variable divided by the root of the mean of `df` squares of such variables.
+
+    Samples have no gradients.
 
     The shapes of the parameters broadcast to the batch shape.
 
@@ -126,7 +130,7 @@ class StudentT(Distribution):
 
 
 class InverseGamma(Distribution):
-    """The inverse gamma distribution: the reciprocal of a gamma variable.
+    """The inverse gamma distribution: the reciprocal of a gamma variable; samples have no gradients.
 
     The shapes of the parameters broadcast to the batch shape.
 
@@ -189,6 +193,8 @@ class InverseGamma(Distribution):
 class FisherSnedecor(Distribution):
     """The F-distribution: the mean of `df1` squares of standard normal variables, divided by that of `df2` squares.
 
+    Samples have no gradients.
+
     The shapes of the parameters broadcast to the batch shape.
 
     Args:
@@ -244,7 +250,9 @@ class FisherSnedecor(Distribution):
 
 
 class Beta(Distribution):
-    """The beta distribution: ``x / (x + y)`` for two gamma variables x and y of the same rate.
+    """The beta distribution: ``x / (x + y)`` for independent gamma variables x and y of the same rate.
+
+    Samples have no gradients.
 
     The shapes of the parameters broadcast to the batch shape.
 
@@ -306,7 +314,9 @@ class Beta(Distribution):
 
 
 class Dirichlet(Distribution):
-    """The Dirichlet distribution of vectors of sum 1: independent gamma variables divided by their sum.
+    """The Dirichlet distribution of vectors of sum 1; samples have no gradients.
+
+    A sample consists of independent gamma variables of the same rate, divided by their sum.
 
     Args:
         concentration: (..., n), the concentration of each gamma variable.

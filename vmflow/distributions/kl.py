@@ -50,13 +50,14 @@ def register_kl(type_p: type[Distribution], type_q: type[Distribution]) -> Calla
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """The mean of ``p.log_prob(x) - q.log_prob(x)`` over samples x of `p`, in nats: a tensor of the batch shape.
+    """The mean of ``p.log_prob(x) - q.log_prob(x)`` over samples x of `p`, in nats; the batches broadcast.
 
     The method resolution orders of both classes are searched for a registered formula, the nearest class of `p` first.
 
     Raises:
-        NotImplementedError: if there is no formula for the two classes, if both are `Binomial` and `p` has a smaller
-            `total_count` than `q`, or if both are `Independent` over different numbers of dimensions.
+        NotImplementedError: if there is no formula for the two classes, or for those of two base distributions; if both
+            are `Binomial` and `p` has a smaller `total_count` than `q`; or if both are `Independent` over different
+            numbers of dimensions.
         ValueError: if the shapes of `p` and `q` do not broadcast.
 
     Example:

@@ -75,7 +75,7 @@ class MixtureSameFamily(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """The constraint of values that every component can have; `log_prob` refuses others if it checks values."""
+        """The constraint of values that every component can have."""
         return constraints.of_every_component(self._components.support)
 
     def _weighted(self, values: Tensor) -> Tensor:
@@ -108,8 +108,7 @@ class MixtureSameFamily(Distribution):
         return logsumexp(self._components.log_prob(value) + self._mixture.logits, -1)
 
     def cdf(self, value: Tensor) -> Tensor:
-        # Only the shape is checked, because other values than samples have a cdf, too.  The components check values if
-        # they were made so.
+        # Only the shape is checked, because other values than samples have a cdf, too.
         return (self._components.cdf(self._check_shape(value).unsqueeze(-1)) * self._mixture.probs).sum(-1)
 
     def expand(self, batch_shape: Sequence[int]) -> Self:

@@ -27,7 +27,7 @@ class Transform:
     Attributes:
         domain, codomain: the constraints of the function's arguments and results.
         bijective: whether the function is one-to-one, which is assumed if a parameter is a tensor.
-        sign: 1 if the function increases, -1 if it decreases; only for one-to-one functions of single numbers.
+        sign: 1 if the function increases, -1 if it decreases, as a tensor if a parameter is one; not all have it.
         event_dim: the number of last dimensions that form one argument: 0 for numbers, 1 for vectors.
 
     Example:
@@ -249,6 +249,8 @@ class SoftplusTransform(Transform):
 class AbsTransform(Transform):
     """``abs(x)``; of the two numbers with the same absolute value, the inverse returns the positive one.
 
+    A `TransformedDistribution` with it has samples, but no `log_prob`, `cdf` or `icdf`.
+
     Example:
         >>> flow.distributions.AbsTransform()(flow.tensor([-2.0, 3.0]))
         tensor([2., 3.])
@@ -378,7 +380,7 @@ class TransformedDistribution(Distribution):
     """The distribution of the transformed samples of a base distribution.
 
     The base distribution's batch is expanded to the shape to which the transforms' tensors, such as the `loc` of an
-    `AffineTransform`, broadcast samples, so that each element of a sample is drawn by itself.
+    `AffineTransform`, broadcast samples.
 
     `cdf` and `icdf` need samples that are single numbers, and one-to-one transforms with a `sign`.
 

@@ -1,4 +1,7 @@
-"""Sharding rules of ops that work along some dimensions: the others may be split.  Linear ops may take partial sums."""
+"""Sharding rules of ops that work along some dimensions: the others may be split.
+
+A sum or a count may also split the dimensions that it reduces.  Linear ops may take partial sums.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,7 @@ def _triangle(call: Call) -> list[Signature]:
 
 @rule_of("pad")
 def _pad(call: Call) -> list[Signature]:
-    # Partial sums are not padded as such, since each summand would be padded with the constant.
+    # No signature takes partial sums: each summand would be padded with the constant.
     return _others(call, _padded(call.attributes))
 
 
@@ -178,7 +181,7 @@ def _on_rows(call: Call) -> list[Signature]:
 
 @rule_of("pinv")
 def _pinv(call: Call) -> list[Signature]:
-    """Signatures that split stacks of matrices; `rtol` and `atol` broadcast with the dimensions of the stack."""
+    """Signatures that split a stack of matrices; the operands `rtol` and `atol` broadcast with the stack."""
     leading = tuple(call.outputs[0].shape[:-2])
     return [
         Signature(
@@ -196,7 +199,7 @@ def _pinv(call: Call) -> list[Signature]:
 
 @rule_of("solve", "solve_triangular")
 def _solve(call: Call) -> list[Signature]:
-    """Signatures of `solve` and `solve_triangular`: (matrices, right sides), whose leading dimensions broadcast."""
+    """Signatures of `solve` and `solve_triangular`: (matrices, right sides); their leading dimensions broadcast."""
     (output,) = call.outputs
     leading = tuple(output.shape[:-2])
     columns = len(call.inputs[1].shape) - 1
@@ -235,7 +238,9 @@ def _on_planes(call: Call) -> list[Signature]:
 
 @rule_of_family("unfolding")
 def _on_windows(call: Call) -> list[Signature]:
-    """Signatures of `im2col` and `col2im`: rows are in channel order, so an even split of channels is one of rows.
+    """Signatures of `im2col` and `col2im`.
+
+    The rows of the matrix of windows are in channel order, so an even split of channels is one of rows.
 
     The split must be even for all ranks, since each axis of the mesh may split the channels.
     """

@@ -9,7 +9,8 @@ from vmflow.distributed.signatures import Call, Signature, rule_of, rule_of_fami
 from vmflow.dtypes import FLOATING
 
 # For each op, sets of operands in which it is linear: if all operands of a set are partial sums of the result's
-# dtype, floating-point or complex, and the sbp of the others is `broadcast`, the result is a partial sum, too.
+# dtype, floating-point or complex, and the sbp of the others is `broadcast`, the result is a partial sum, too; but not
+# if a scalar is the left operand ("reversed").
 _LINEAR_IN: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
     "add": ((0, 1),),
     "sub": ((0, 1),),

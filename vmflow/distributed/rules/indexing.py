@@ -81,7 +81,7 @@ class _Places:
         left = [axis for axis in range(len(shape)) if axis not in removed]
         replaced = [place for place, axis in enumerate(left) if axis in dims]
         # Dimensions with 0-d indices are removed.  The broadcast shape of the indices replaces the other indexed
-        # dimensions if these are adjacent then; else it comes first.
+        # dimensions if these are adjacent then; else that shape comes first.
         adjacent = bool(replaced) and replaced == list(range(replaced[0], replaced[0] + len(replaced)))
         at = replaced[0] if adjacent else 0
         rest = [axis for axis in left if axis not in dims]
@@ -121,7 +121,7 @@ def _index_gradient(call: Call) -> list[Signature]:
 
 @rule_of("index_put")
 def _index_put(call: Call) -> list[Signature]:
-    """Signatures of `index_put` with operands (target, values, which broadcast, indices...)."""
+    """Signatures of `index_put` with operands (target, values that broadcast to the indexed places, indices...)."""
     dims, adds, part = cast("tuple[tuple[int, ...], bool, Any]", call.attributes)
     target, value, *indices = call.inputs
     if part is not None:

@@ -33,7 +33,7 @@ def _batch_norm_gradient(call: Call) -> list[Signature]:
 
 
 def _sum_of_gradients(call: Call) -> Signature:
-    """Signature of a backward op for a gradient, its first operand, that is a partial sum: so are the results."""
+    """Signature of a backward op whose first operand, the gradient, is a partial sum: so are the results."""
     return Signature((partial_sum, *(broadcast,) * (len(call.inputs) - 1)), (partial_sum,) * len(call.outputs))
 
 
@@ -127,9 +127,9 @@ def _attention(call: Call) -> list[Signature]:
 
 
 def _leading(operands: tuple[TensorMeta, ...], dim: int, leading: int, size: int) -> tuple[Sbp, ...]:
-    """The sbps of query, key, value and mask if the output's dimension `dim`, of this size, is split.
+    """The sbps of query, key, value and mask if dimension `dim` of the output, of size `size`, is split.
 
-    It is one of the `leading` dimensions before the last two.
+    `dim` is one of the `leading` dimensions before the last two.
     """
     query, key, value, *masks = operands
     three = [aligned(dim, leading, tuple(operand.shape[:-2]), size) for operand in (query, key, value)]

@@ -124,7 +124,7 @@ def _with_columns(call: Call) -> list[Signature]:
 
 @rule_of("conv1d_gradient", "conv2d_gradient", "conv3d_gradient")
 def _convolution_gradient(call: Call) -> list[Signature]:
-    """Operands: gradient, input, weight; results: the wanted gradients by input, weight and bias."""
+    """Operands: gradient, input or its columns, weight; results: the wanted gradients by input, weight and bias."""
     window, wanted, _, has_columns = cast("tuple[Any, tuple[bool, ...], Any, bool]", call.attributes)
     if has_columns:
         return _gradients_of_sums(wanted)

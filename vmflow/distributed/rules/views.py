@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 
 
 def view_signatures(op: ViewExpr, attributes: Attributes, old: Shape, new: Shape, ranks: int) -> list[Signature]:
-    """The signatures of a view from shape `old` to `new` on an axis of `ranks` ranks; a partial sum stays one."""
+    """The signatures of a view from shape `old` to `new` on an axis of `ranks` ranks."""
     pairs: list[tuple[int, int]] = []
     if op.name == "permute":
         (order,) = cast("tuple[tuple[int, ...]]", attributes)
