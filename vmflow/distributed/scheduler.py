@@ -35,7 +35,7 @@ class Turn:
     Attributes:
         rank: the rank.
         state: "ready" to run, "blocked" until `ready` is true or the deadline has come, "frozen" or "ended".
-        freezes: whether the rank freezes when it waits next.
+        freezes: whether the rank freezes at its next `block` or `pause`.
         ready: called to ask whether a blocked rank can go on.
         deadline: until when a blocked rank waits; None for no limit.
         waits_for: a text about the awaited event, for messages.
@@ -119,12 +119,12 @@ class Scheduler:
         return not turn.late
 
     def pause(self, rank: int) -> None:
-        """Let other ranks run before this one goes on, if the seed decides so."""
+        """Let other ranks run before this one goes on, if the seed decides so; RankEnded as by `block`."""
         self.turns[rank].state = "ready"
         self._hand_on(self.turns[rank])
 
     def freeze(self, rank: int) -> None:
-        """Freeze the rank when it waits next; its thread ends with the simulation."""
+        """Freeze the rank at its next `block` or `pause`; its thread ends with the simulation."""
         self.turns[rank].freezes = True
 
     def end(self, rank: int) -> None:
@@ -167,7 +167,7 @@ class Scheduler:
         self._finished.wait()
 
     def end_frozen(self, rank: int) -> None:
-        """If the rank is frozen, let its thread end: from now on, waiting raises `RankEnded` in that thread."""
+        """If the rank is frozen, let its thread end: from now on, `block` and `pause` raise `RankEnded` there."""
         turn = self.turns[rank]
         if turn.state == "frozen":
             turn.error = RankEnded()
@@ -259,7 +259,7 @@ class Scheduler:
             _let_other_threads_run()
 
     def describe(self) -> str:
-        """One line about the state of every rank."""
+        """One line of text about the states of all ranks."""
         return "; ".join(
             [
                 f"rank {turn.rank} waits for {turn.waits_for}"

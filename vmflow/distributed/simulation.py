@@ -69,7 +69,8 @@ def simulate(
 
     The ranks are threads of this process that run one at a time.  `seed` decides which rank runs when another one has
     to wait, and how long messages take, by a clock that jumps over waiting.  So a program without other threads runs
-    the same way each time.  Each rank has a virtual machine, a default generator (of the seed 0) and a mode of its own.
+    the same way each time.  Each rank has a virtual machine, a default generator (of the seed 0) and a mode of its own,
+    which begins as the caller's.
 
     Args:
         function: of no arguments; a coroutine function gets an event loop on each rank, whose time is the simulation's.

@@ -123,7 +123,7 @@ class Distribution:
             return self.rsample(sample_shape)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draw values as a differentiable function of the parameters; NotImplementedError if none is defined."""
+        """Draw values as a differentiable function of the parameters; NotImplementedError unless `has_rsample`."""
         raise NotImplementedError(f"{type(self).__name__} has no rsample; use sample()")
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -55,9 +55,9 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     The method resolution orders of both classes are searched for a registered formula, the nearest class of `p` first.
 
     Raises:
-        NotImplementedError: if there is no formula for the two classes, or for those of two base distributions; if both
-            are `Binomial` and `p` has a smaller `total_count` than `q`; or if both are `Independent` over different
-            numbers of dimensions.
+        NotImplementedError: if there is no formula for the two classes, or for the base distributions of two
+            `Independent`; if both are `Binomial` and `p` has a smaller `total_count` than `q` anywhere; or if both are
+            `Independent` over different numbers of dimensions.
         ValueError: if the shapes of `p` and `q` do not broadcast.
 
     Example:

@@ -27,7 +27,7 @@ class Transform:
     Attributes:
         domain, codomain: the constraints of the function's arguments and results.
         bijective: whether the function is one-to-one, which is assumed if a parameter is a tensor.
-        sign: 1 if the function increases, -1 if it decreases, as a tensor if a parameter is one; not all have it.
+        sign: 1 if the function increases, -1 if it decreases, as a tensor if a parameter is one; some classes lack it.
         event_dim: the number of last dimensions that form one argument: 0 for numbers, 1 for vectors.
 
     Example:
@@ -382,7 +382,8 @@ class TransformedDistribution(Distribution):
     The base distribution's batch is expanded to the shape to which the transforms' tensors, such as the `loc` of an
     `AffineTransform`, broadcast samples.
 
-    `cdf` and `icdf` need samples that are single numbers, and one-to-one transforms with a `sign`.
+    `cdf` and `icdf` need samples that are single numbers, and one-to-one transforms with a `sign`; else they raise
+    NotImplementedError.
 
     Args:
         base_distribution: any distribution.

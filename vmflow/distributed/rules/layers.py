@@ -49,14 +49,14 @@ def _batch_norm_inference(call: Call) -> list[Signature]:
 
 @rule_of("layer_norm")
 def _layer_norm(call: Call) -> list[Signature]:
-    """Signatures of layer norm: (input, weight, bias) -> (output, mean and scale of each row)."""
+    """Signatures of layer norm: (input, weight, bias) -> (output, mean and normalising factor of each row)."""
     parameters = (broadcast,) * (len(call.inputs) - 1)
     return [Signature((split(dim), *parameters), (split(dim),) * 3) for dim in range(len(call.outputs[1].shape))]
 
 
 @rule_of("layer_norm_gradient")
 def _layer_norm_gradient(call: Call) -> list[Signature]:
-    """Signatures: (gradient, input, means, scales, weight) -> gradients by (input, weight, bias) of layer norm."""
+    """Signatures: (gradient, input, means, factors, weight) -> gradients by (input, weight, bias) of layer norm."""
     parameters = (broadcast,) * (len(call.inputs) - 4)
     found = [
         Signature(((split(dim),) * 4 + parameters), (split(dim), partial_sum, partial_sum))

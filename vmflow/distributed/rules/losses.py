@@ -18,7 +18,7 @@ def _cases(scores: TensorMeta) -> list[tuple[Sbp, Sbp]]:
 
 @rule_of("nll_loss", "cross_entropy")
 def _class_loss(call: Call) -> list[Signature]:
-    """Signatures of class losses: (scores, class indices, weights) -> (loss, its divisor, log-softmax)."""
+    """Signatures of class losses: (scores, class indices, weights) -> (loss, its divisor; for `cross_entropy` log-softmax)."""
     (options,) = [cast(Any, call.attributes)]
     weights = (broadcast,) * (len(call.inputs) - 2)
     logs = len(call.outputs) - 2
@@ -34,7 +34,7 @@ def _class_loss(call: Call) -> list[Signature]:
 
 @rule_of("nll_loss_gradient", "cross_entropy_gradient")
 def _class_loss_gradient(call: Call) -> list[Signature]:
-    """Signatures of class losses' backward: (gradient, class indices, divisor, log-softmax, weights)."""
+    """Signatures of class losses' backward: (gradient, class indices, divisor, log-softmax if saved, weights)."""
     options = cast("tuple[Any, TensorMeta]", call.attributes)[0]
     logs = 1 if call.op.name == "cross_entropy_gradient" else 0
     rest = (broadcast,) * (len(call.inputs) - 3 - logs)
