@@ -107,7 +107,7 @@ class Scheduler:
 
         Raises:
             SimulationDeadlock: on one of the blocked ranks, if none can go on any more.
-            RankEnded: on a frozen rank, when the simulation ends.
+            RankEnded: on a frozen rank, when the simulation ends, as by `pause`.
         """
         turn = self._turns_by_thread.get(threading.get_ident())
         if turn is None:
@@ -119,7 +119,7 @@ class Scheduler:
         return not turn.late
 
     def pause(self, rank: int) -> None:
-        """Let other ranks run before this one goes on, if the seed decides so; RankEnded as by `block`."""
+        """Let other ranks run before this one goes on, if the seed decides so."""
         self.turns[rank].state = "ready"
         self._hand_on(self.turns[rank])
 

@@ -152,7 +152,7 @@ def _rows(operands: tuple[TensorMeta, ...], leading: int) -> tuple[Sbp, ...]:
 def _attention_gradient(call: Call) -> list[Signature]:
     """Signatures of attention's backward, of operands (given gradients, saved tensor, query, key, value, mask).
 
-    Results have all of the dimensions before the last two, also where operands broadcast.
+    Results have all dimensions before the last two, also where operands broadcast.
     """
     options, present, wanted = cast("tuple[Any, tuple[bool, bool], tuple[bool, ...]]", call.attributes)
     _, causal, p, _ = options

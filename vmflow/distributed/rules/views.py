@@ -1,4 +1,4 @@
-"""Sharding rules of views, by the op, its attributes and the shapes; partial sums stay, since views are linear."""
+"""Sharding rules of views; partial sums stay, since views are linear."""
 
 from __future__ import annotations
 
