@@ -107,7 +107,7 @@ class Scheduler:
 
         Raises:
             SimulationDeadlock: on one of the blocked ranks, if none can go on any more.
-            RankEnded: on a frozen rank, when the simulation ends, as by `pause`.
+            RankEnded: on a frozen rank, when the simulation ends.
         """
         turn = self._turns_by_thread.get(threading.get_ident())
         if turn is None:

@@ -18,7 +18,7 @@ def _cases(scores: TensorMeta) -> list[tuple[Sbp, Sbp]]:
 
 @rule_of("nll_loss", "cross_entropy")
 def _class_loss(call: Call) -> list[Signature]:
-    """Signatures of class losses: (scores, class indices, weights) -> (loss, divisor, log-softmax of `cross_entropy`)."""
+    """Signatures of class losses: (scores, indices, weights) -> (loss, divisor, `cross_entropy`'s log-softmax)."""
     (options,) = [cast(Any, call.attributes)]
     weights = (broadcast,) * (len(call.inputs) - 2)
     logs = len(call.outputs) - 2
