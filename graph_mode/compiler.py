@@ -114,7 +114,7 @@ class _Linking:
 
     Attributes:
         job: the job.
-        tasks: the tasks, in the order of their first ops.
+        tasks: the tasks.
         makers: by buffer, the task that makes it.
         slots: the least number of slots of each register, except for the source's.
         registers: the registers made so far.
