@@ -17,7 +17,7 @@ USUAL_CACHE: Final = 32 << 20
 
 
 def first_processor(cpuinfo: str | os.PathLike[str] = CPUINFO) -> list[str] | None:
-    """Return the lines of /proc/cpuinfo about the first processor; None without this file."""
+    """Return the lines about the first processor in the file `cpuinfo`; None if it cannot be read."""
     try:
         with open(cpuinfo, errors="replace") as file:
             return file.read(1 << 13).partition("\n\n")[0].splitlines()
@@ -38,7 +38,7 @@ def has_quick_wide_vectors(cpuinfo: str | os.PathLike[str] = CPUINFO) -> bool:
     """Whether C code should use vectors of 512 bits, where compilers by default choose 256.
 
     The first processors with AVX-512 lower their clock while they use it, for all code.  Ice Lake, Zen 4 and later ones
-    do not; they are recognised by an extension that came with them.  False on unknown processors.
+    do not; they are recognised by an extension that came with them.  False if the extensions are unknown.
     """
     return "avx512_vbmi2" in cpu_flags(cpuinfo)
 
@@ -59,9 +59,8 @@ def last_level_cache(folder: str | os.PathLike[str] = _FOLDER) -> int:
 
 @functools.cache
 def streamed_from() -> int:
-    """Return the bytes of an elementwise loop's arrays, in all, from which on the loop writes results past the cache.
+    """Return the bytes of an elementwise loop's arrays, in all, from which on the loop may write past the cache.
 
-    From half of this number on, streaming stores take 0.8 of the time, but the next reader of the result may then wait
-    longer.  The number is limited since a larger cache is that of a whole host, of which a virtual machine has a part.
+    The number is limited, since a larger cache is that of a whole host, of which a virtual machine has a part.
     """
     return min(last_level_cache(), USUAL_CACHE)

@@ -1,9 +1,9 @@
 """Products of float32 matrices, computed in C.
 
-For large matrices BLAS is as fast as anything.  For smaller ones it copies more than it multiplies; it cuts results
-across their rows, so that half of each row is in another core's cache when the next op computes row by row; and its
-choice of kernels, and so the order of its sums, depends on the processor's name, the number of threads and the shapes.
-In C, the bits of a result's row depend only on that row of the left operand, and on the other operands.
+BLAS is fast for large matrices.  For smaller ones it copies much; it may cut results across their rows, so that parts
+of each row are in another core's cache when the next op computes row by row; and the order of its sums can depend on
+the processor's name, the number of threads and the shapes.  Here, the bits of a result's row depend only on that row
+of the left operand, and on the other operands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .arrays import SINGLE, NativeCall
 from .call_site import CallSite
 from .functions import CFunction, function
 
-# The number of elements given to `function`, so that the library is always compiled: callers compute enough products.
+# The number of elements given to `function`, enough to have the library compiled: callers have a limit of their own.
 _ALWAYS: Final = 1 << 12
 
 _ITEM: Final = SINGLE.itemsize
@@ -35,14 +35,15 @@ _RESULT: Final = 2
 _ADDED: Final = 11
 _SUMS: Final = 12
 
-# The width of a panel in products.c, in floats, on processors with the widest vectors; and the least rows of a piece
-# if there are more pieces than threads, since each piece packs the right operand for itself.
+# The width of a panel, see panels.h, in floats, on processors with the widest vectors.
 _PANEL: Final = 32
+
+# The least rows of a piece if there are more pieces than threads, since each piece packs the right operand for itself.
 _ROWS_OF_A_SHARE: Final = 512
 
 
 class MatrixProduct:
-    """A function that computes products of float32 matrices in C, and remembers its latest calls.
+    """A function that computes products of float32 matrices in C.
 
     Args:
         one: the C function of one product.
@@ -53,7 +54,7 @@ class MatrixProduct:
         self._one = one
         self._several = several
         self._site = CallSite()
-        self._with_sums = CallSite()  # apart, since a site could not tell memory for sums from `added`
+        self._with_sums = CallSite()  # a second one, since a site could not tell memory for sums from `added`
 
     @classmethod
     def of(cls) -> Self | None:
@@ -87,7 +88,7 @@ class MatrixProduct:
         if sums is None:
             sums = np.empty(len(left), SINGLE)
         if not self._with_sums.again((left, right, sums, out)):
-            # A copy keeps the columns contiguous, as C needs it to sum the rows.
+            # Twice transposed, an aligned copy of `left` has contiguous columns, too, which C needs for the sums.
             self._computed(realigned(left.T).T, right, out, None, sums)
         return out, sums
 
@@ -112,7 +113,7 @@ class MatrixProduct:
     def placed(
         self, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
     ) -> Call | None:
-        """Prepare the product as one call for arrays that keep their addresses; None if C cannot compute it.
+        """Prepare the product as one call for arrays that keep their addresses; None if C cannot use them as they lie.
 
         The call keeps the present number of threads.
         """
@@ -122,7 +123,8 @@ class MatrixProduct:
             return None
         found = self._call(left, right, out, added, sums)
         call = found.placed()
-        # A call for a batch has only the addresses of arrays made in `_call`, so these are kept alive as arguments.
+        # The call for a batch holds the addresses of arrays that `_call` has made.  To keep these arrays alive, they
+        # are passed as arguments.
         return (lambda *kept: call[0](*call[1]), found.arrays, None) if found.kernel is self._several else call
 
     def _call(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> NativeCall:
@@ -161,8 +163,9 @@ def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bo
 
     `adds` and `sums` say whether a vector is added, and whether the left operand's rows are summed up.
 
-    Without `sums`, the cut is by columns if there are too few rows, or enough columns and fewer rows than `depth`, as
-    with a linear layer for fewer samples than features: by rows, each thread would read all weights.
+    Without `sums`, the cut is by columns if there are fewer rows than columns and than `_PANEL` for each thread; or if
+    there are fewer rows than `depth`, and at least `_PANEL` columns for each thread, as with a linear layer for fewer
+    samples than features: by rows, each thread would read all weights.
     """
     a_row, _, _, b_column, result_row = strides
     threads = get_num_threads()
@@ -179,7 +182,7 @@ def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bo
 
 
 def _strides(of: Array) -> tuple[int, int]:
-    """Return a matrix's strides from row to row and from column to column, in elements; one of them is 1."""
+    """Return the strides from row to row and from column to column, in elements, of a matrix that C can read."""
     (rows, columns), (by_row, by_column) = of.shape[-2:], of.strides[-2:]
     if columns == 1 or by_column == _ITEM:
         return by_row // _ITEM, 1
@@ -187,7 +190,7 @@ def _strides(of: Array) -> tuple[int, int]:
 
 
 def _is_in_lines(of: Array) -> bool:
-    """Whether C can read a matrix: aligned, with contiguous rows or columns that lie whole elements apart."""
+    """Whether C can read a float32 matrix: aligned, with contiguous rows or columns that lie whole elements apart."""
     (rows, columns), (by_row, by_column) = of.shape[-2:], of.strides[-2:]
     if not is_aligned(of):
         return False

@@ -1,4 +1,4 @@
-"""Calls of the C functions in random.c, which compute the random numbers of a counter-based generator by position."""
+"""Calls of the C functions in random.c: random numbers of a counter-based generator by position, and sorted keys."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 }
 
 
-# The least random numbers of a call for which the C library is compiled; fewer than the elements of other ops, since
-# numpy takes 10 times as long as C.
+# A call for at least this many random numbers has the C library compiled.  Other ops need more elements, but with
+# random numbers numpy takes many times as long as C.
 _WORTHWHILE: Final = 1 << 8
 
 
 def drawing(name: str, elements: int) -> CFunction | None:
-    """Return a C function of random.c, or None; if it is not loaded, `elements` decides whether it is compiled."""
+    """Return a C function of random.c for a number of elements, or None if it may not be used now; see `function`."""
     return function(name, WORTHWHILE if elements >= _WORTHWHILE else 0)
 
 
 def sort_keys(keys: Array, lowest: int) -> None:
-    """Sort 64-bit keys in place, which are already sorted by their bits below number `lowest`."""
+    """Sort a vector of uint64 keys in place; by their bits below number `lowest` the keys are sorted already."""
     found = drawing("sort_keys", keys.size)
     if found is None:
         keys.sort()

@@ -1,4 +1,4 @@
-"""Calls of the C functions in rows.c: softmax, layer norm, reductions of rows, and sums of columns."""
+"""Calls of C functions in rows.c: softmax, layer norm, reductions of rows, sums of columns, and adding a row to all."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class LayerNormGradient(InC):
             gradient: the gradient of the result, (rows, features).
             array: the input, (rows, features).
             mean, scale: each row's mean and scale, (rows,), as `LayerNorm` returns them.
-            weight: (features,), or None.
+            weight: (features,), or None for ones.
             out: memory for the gradient by the input.
         """
         rows, features = array.shape
@@ -164,7 +164,7 @@ class _EachRow(InC):
     """A C function that reduces each row to one number, such as "row_sums"."""
 
     def call(self, array: Array, rows: int, length: int) -> Array | None:
-        """Reduce each of `rows` rows of `length` elements of `array`; the last may be shorter.  None if C cannot."""
+        """Reduce `rows` rows of `length` elements of `array`; the last row may be shorter.  None if C cannot."""
         found = np.empty(rows, SINGLE)
         if self.site.again((array, array, found)):
             return found
@@ -248,7 +248,7 @@ class AddToRows(_ReadAndWrite):
 
 
 class ColumnSums(_ReadAndWrite):
-    """Computes the sum of each column of a matrix in C: `call` and `placed` take the matrix and the sums' vector."""
+    """Computes the sum of each column of a matrix in C: `call` and `placed` take the matrix and memory for the sums."""
 
     def _found(self, read: Array, written: Array) -> NativeCall | None:
         if not read.size or not fits(read) or not fits(written) or not clear_of(written, read):

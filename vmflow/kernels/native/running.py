@@ -28,7 +28,7 @@ class Running(InC):
 
     Args:
         kernel, dtype: see `InC`.
-        dim: the dimension.
+        dim: the dimension, not negative.
         reverses: whether to accumulate from the last element to the first.
     """
 

@@ -1,7 +1,6 @@
 """Takes an optimizer's step for many parameters in one call of a C function.
 
-A call costs as much as a step of ten thousand elements, and most parameters have fewer.  If no thread is late, each
-changes the same part of a large parameter in every step.
+For a small parameter, a call of its own would take longer than its step.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ _KINDS: Final = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 # Parameters of at most this many elements are not divided among threads.
 _WHOLE: Final = 1 << 12
 
-# The groups of parts of the parameters for each thread: threads take groups one by one, so a late thread takes fewer.
+# The number of groups of parameters' parts for each thread; with several, a late thread can take fewer.
 _SHARES: Final = 4
 
-# The elements of a parameter's parts but the last are a multiple of this, so that two seldom share a cache line.
+# The parts of a parameter, except the last, have a multiple of this many elements, so that two parts seldom share a
+# cache line.
 _LINES: Final = 64
 
 
@@ -67,14 +67,14 @@ class Steps:
             layout = _Layout(self._name, written, fitting)
         if not fitting:
             return None
-        # If the gradients have the addresses that they had in the step before, as is common, that step is taken again.
+        # If the gradients have the addresses of the step before, as is common, the same `Step` serves again.
         places = [address(gradients[position]) for position in fitting]
         before = layout.step
         if before is not None and before.places == places:
             return before
         ends = [start + nbytes for start, nbytes in zip(places, layout.sizes, strict=True)]
         if any([layout.writes(start, end) for start, end in zip(places, ends, strict=True)]):
-            return None  # a gradient shares memory with a parameter, and numpy changes these one after the other
+            return None  # gradients overlap `written`: numpy takes the parameters' steps one after the other
         step = layout.step = Step(layout, places, gradients)
         return step
 
@@ -95,7 +95,8 @@ class _Layout:
         chosen: the positions of the parameters that the step changes.
         sizes: the bytes of each chosen parameter.
         table: the argument of the C function, without the gradients' addresses: (groups, parts of a group, columns).
-        owners, offsets: for each group and part, the number of its parameter among the chosen ones, and its first byte.
+        owners, offsets: for each group and part, the number of its parameter among the chosen ones, and the offset of
+            the part in this parameter, in bytes.
         ranges: the memory that the step writes, sorted: the (first byte, end) of each array.
         work: the work of a step, see `intra_op.LEAST`; 0 if only one thread may take the step.
         step: the last step that was prepared with this layout.
@@ -103,7 +104,7 @@ class _Layout:
 
     def __init__(self, name: str, written: Sequence[Sequence[Array]], chosen: list[int] | None) -> None:
         self.generation = GENERATION.number
-        # Weak references, so that this does not keep the memory of replaced parameters.
+        # Weak references, so that the layout does not keep the memory of replaced parameters.
         self._written = [ref(array) for column in written for array in column]
         first = written[0]
         dtype = self.dtype = first[0].dtype
@@ -148,9 +149,9 @@ class _Layout:
 
 
 def _parts(sizes: Sequence[int], groups: int) -> Array:
-    """Divide parameters of these sizes among `groups`; return (groups, parts, 3): owner, first element and count.
+    """Divide parameters of `sizes` elements among `groups`; return (groups, parts, 3): owner, first element and count.
 
-    A large parameter is cut into shares for the groups in order, as far as they reach; a small one goes to the group
+    A large parameter is cut into shares, one for each group in order until none is left; a small one goes to the group
     with the fewest elements.  Groups of fewer parts are padded with parts of no elements.
     """
     found: list[list[tuple[int, int, int]]] = [[] for _ in range(groups)]

@@ -1,8 +1,8 @@
 """Threads for C kernels: a call is cut into pieces, and helper threads that know nothing of Python take some.
 
-A piece can be small: handing one to a waiting helper thread takes a microsecond, where Python's threads (`intra_op`),
-which have to be woken and need the interpreter's lock, take 25 to 100.  The threads are in team.c; this module turns a
-kernel's arguments into a job for them.  `intra_op` holds the number of threads.
+A piece can be small: handing one to a waiting helper thread takes about a microsecond.  Python's threads (`intra_op`),
+which have to be woken and need the interpreter's lock, take tens of microseconds.  The threads are in team.c; this
+module turns a kernel's arguments into a job for them.  `intra_op` holds the number of threads.
 
 The results do not depend on the number of pieces: to the bit, but for the sign of nan.
 """
@@ -24,8 +24,8 @@ from .loading import LOADER
 # times as long as handing the piece over.
 LEAST: Final = 1 << 14
 
-# The least work of a call for which sleeping helper threads are woken, which takes the caller some microseconds and
-# the helpers up to 54.
+# The least work of a call that is worth waking sleeping helper threads.  Waking takes the caller some microseconds, and
+# the helpers tens of them.
 _WAKES: Final = 1 << 18
 
 _MOST_PIECES: Final = 1 << 12
@@ -45,7 +45,7 @@ class Cut(NamedTuple):
 
     Attributes:
         count_at: the position of the word that counts the items.
-        moves: for each address that advances, its position among the words, and its step in bytes from item to item.
+        moves: for each other word that differs between pieces, such as an address: its position, its increase per item.
         multiple: all pieces but the last have a multiple of this many items.
         shares: the most pieces divided by the number of threads; if it is above 1, a late thread can take fewer.
     """
@@ -69,14 +69,14 @@ def helps(work: float) -> bool:
 def call_of(job: Job, work: float) -> Call | None:
     """Return a job as one prepared `Call`; None if the library of helper threads is not loaded.
 
-    The arrays must be kept alive as long as the call is used.  The call keeps the present number of threads.
+    The call does not keep the job's arrays alive.  It keeps the number of threads with which the job was made.
     """
     run = _run()
     return None if run is None else (run, ((ctypes.c_int64 * len(job))(*job), wakes(work)), None)
 
 
 def wakes(work: float) -> bool:
-    """Whether to wake sleeping helper threads for a call with this much work: the second argument of C's `team_run`."""
+    """Whether this much work is worth waking sleeping helper threads: the second argument of C's `team_run`."""
     return work >= _WAKES
 
 
@@ -107,7 +107,7 @@ def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | Non
 
 
 def run(job: Job, work: float) -> bool:
-    """Run a job on this thread and helper threads; returns False, doing nothing, if C has been switched off."""
+    """Run a job on this thread and any free helper threads; returns False, doing nothing, if C is switched off."""
     found = _run()
     if found is None:
         return False

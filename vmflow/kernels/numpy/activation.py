@@ -1,8 +1,8 @@
 """Activation functions and the error function, computed in tiles.
 
-numpy has no error function, nor functions that build on it.  In float32 it is computed by the same few polynomials for
-every element, without branches, since numpy is slow at branches.  All coefficients are minimax fits: least squares in
-Chebyshev polynomials, reweighted until the errors are level (C. L. Lawson's iteration), in float64, then rounded.
+numpy has no error function, nor functions that build on it.  In float32 they are computed by the same few polynomials
+for every element, without branches, since numpy is slow at branches.  The coefficients are minimax fits: least squares
+in Chebyshev polynomials, reweighted until the errors are level (C. L. Lawson's iteration), in float64, then rounded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .ufuncs import computes
 
 
 def _sigmoid_step(x: Array, out: Array) -> None:
-    np.multiply(x, -1, out)  # multiply, and not negative(), see `arithmetic._in_order`
+    np.multiply(x, -1, out)
     # exp may overflow to infinity, whose reciprocal is right.  tanh would not overflow, but would lose small results.
     np.exp(out, out)
     np.add(out, 1, out)
@@ -72,7 +72,7 @@ _HALF: Final = np.array(0.5, np.float32)
 _MINUS_HALF: Final = np.array(-0.5, np.float32)
 _ROOT_OF_DENSITY: Final = np.array(1 / sqrt(2 * pi), np.float32)
 _SIGN: Final = np.array(-(1 << 31), np.int32)
-# The minimum of two arrays takes a third of the time of the minimum of an array and a number.
+# An array, since the minimum of two arrays is several times as quick as that of an array and a number.
 _BORDERS: Final = np.full(TILE // 4, _BORDER, np.float32)
 _ZEROS: Final = np.zeros(TILE // 4, np.float32)
 # In products with the tail or the density, |x| is limited to 1e5, where both are 0; infinity times 0 would be nan.
@@ -102,13 +102,13 @@ def _erf_step(x: Array, out: Array, near: Array, distance: Array, square: Array,
 
 
 def _copy_sign(x: Array, size: Array, scratch: Array, out: Array) -> None:
-    """Compute ``numpy.copysign(size, x)`` of float32 numbers, `size` not negative, in a third of numpy's time."""
+    """Compute ``numpy.copysign(size, x)`` of float32 numbers, `size` not negative, in less time than numpy."""
     bits = scratch.view(np.int32)
     np.bitwise_and(x.view(np.int32), _SIGN, bits)
     np.bitwise_or(size.view(np.int32), bits, out.view(np.int32))
 
 
-# erfc(_BORDER), computed in the same way as beyond it, so that their difference is exactly 0 where |x| is smaller.
+# erfc(_BORDER) as `_erf_step` computes it, so that the difference of both is exactly 0 where |x| is smaller.
 _ERFC_AT_BORDER: Final = np.array(_BEYOND[0])
 _minus_eighth_power(_ERFC_AT_BORDER)
 

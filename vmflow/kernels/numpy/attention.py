@@ -108,7 +108,7 @@ def _softmax(scores: Array, masked: bool, logarithms: Array | None, in_c: Softma
 
     Args:
         masked: whether there may be rows of only -inf.
-        logarithms: receives each row's `logsumexp`, 0 for a row of only -inf; or None.
+        logarithms: receives each row's `logsumexp`, but 0 for a row of only -inf if `masked`; or None.
         in_c: the C function to try first, which handles no masks and writes no logarithms; or None.
     """
     if in_c is not None and scores.flags.c_contiguous and in_c.call(scores, scores) is not None:
@@ -188,7 +188,7 @@ def backward(
     query, key, value = operands
     by_query, by_key, by_value, by_mask = found
     for array in found:
-        # A gradient begins as zeros where blocks may not write each of its elements.
+        # A gradient begins as zeros if blocks might leave some of its elements unwritten.
         if array is not None and (
             array is by_mask or not all_scores.length or all_scores.length < all_scores.others or by_result is None
         ):

@@ -1,4 +1,4 @@
-"""Modified Bessel functions of the first kind, of orders 0 and 1.
+"""Modified Bessel functions of the first kind, of orders 0 and 1, and these times ``exp(-|x|)``.
 
 They are computed in float64 for all dtypes, and rounded once.  Numbers in brackets are formulas of the
 NIST's Digital Library of Mathematical Functions (https://dlmf.nist.gov).
@@ -50,7 +50,7 @@ def _step(order: int, scaled: bool) -> Callable[[Array, Array, Array], None]:
         part = size[outside]
         found = polynomial(1.0 / part, far) / np.sqrt(part) * (1 / math.sqrt(2 * math.pi))
         if not scaled:
-            # Multiplied twice by exp(x / 2), since exp(x) overflows before the function does.
+            # Multiplied twice by exp(|x| / 2), since exp(|x|) overflows before the function does.
             growth = np.exp(part * 0.5)
             found = np.where(part == np.inf, np.inf, found * growth * growth)
         result[outside] = found

@@ -19,8 +19,8 @@ from .philox import Words
 
 _Array = Any
 
-# The bits of sqrt(1/2), where the range begins to which `logarithm` scales numbers by powers of 2, in float32 and
-# float64; and the sizes of their fractions in bits.
+# The bits of sqrt(1/2) in float32 and float64: the logarithms scale a number, by a power of 2, to the range from there
+# to twice as much.  And the sizes of the two dtypes' fractions, in bits.
 _ROOT: Final = 0x3F3504F3
 _WIDE_ROOT: Final = 0x3FE6A09E667F3BCD
 _FRACTION: Final = 23
@@ -28,8 +28,9 @@ _WIDE_FRACTION: Final = 52
 
 
 def normals(words: Words) -> _Array:
-    """Return a float32 normal number for each word; the first word of each pair determines the radius of the pair's two
-    numbers.
+    """Return a float32 normal number for each of an even number of words.
+
+    The first word of a pair determines the radius of the pair's two numbers, the second one their angle.
     """
     radius = np.sqrt(-2 * logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
     # The angle's nearest multiple of a quarter turn, and the rest.
@@ -41,7 +42,7 @@ def normals(words: Words) -> _Array:
 
 
 def wide_normals(words: Words) -> _Array:
-    """Return half as many float64 normal numbers as words; the first two words of each four determine the radius."""
+    """Return two float64 normal numbers for each four words, whose first two determine the radius of both numbers."""
     high, low = words[1::4].astype(np.float64), (words[0::4] >> np.uint32(11)).astype(np.float64)
     radius = np.sqrt(-2 * wide_logarithm(high * 2.0**-32 + low * 2.0**-53 + 2.0**-54))
     turned = (words[3::4].astype(np.uint64) << np.uint64(32) | words[2::4]) + np.uint64(1 << 61)
@@ -74,7 +75,7 @@ def logarithm(x: _Array) -> _Array:
 
 
 def _sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
-    """Sines and cosines of angles of up to an eighth of a turn."""
+    """Sines and cosines of float32 angles in radians, of up to an eighth of a turn."""
     square = x * x
     sine = _polynomial(square, _SINE) * square * x + x
     cosine = _polynomial(square, _COSINE) * (square * square) - square * np.float32(0.5) + np.float32(1)
@@ -95,7 +96,7 @@ def wide_logarithm(x: _Array) -> _Array:
 
 
 def _wide_sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
-    """Sines and cosines of float64 angles of up to an eighth of a turn."""
+    """Sines and cosines of float64 angles in radians, of up to an eighth of a turn."""
     square = x * x
     sine = _polynomial(square, _WIDE_SINE) * square * x + x
     cosine = _polynomial(square, _WIDE_COSINE) * (square * square) - square * 0.5 + 1.0

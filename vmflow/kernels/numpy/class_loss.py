@@ -69,7 +69,10 @@ def _is_plain(cases: Cases) -> bool:
 
 
 def _reduced(cases: Cases, logs: Array, target: Array, weight: Array | None) -> tuple[Array, Array]:
-    """Return the loss of log-probabilities, and the divisor of the mean: the sum of the rows' weights."""
+    """Return the reduced loss of log-probabilities, and the divisor of the mean: the sum of the rows' weights.
+
+    With the reduction "none", the loss has the shape of `target`.
+    """
     reduction = cases.reduction
     places, kept = _places(cases, target)
     smoothing = logs.dtype.type(cases.smoothing)
@@ -86,19 +89,22 @@ def _reduced(cases: Cases, logs: Array, target: Array, weight: Array | None) -> 
         losses = losses * (1 - smoothing) - _counted(kept, spread) * (smoothing / cases.classes)
     if reduction == "none":
         return losses.reshape(target.shape), total
-    loss = losses.sum() + 0  # not -0, of which each loss may be one
+    loss = losses.sum() + 0  # so that it is not -0
     return np.asarray(loss / total if reduction == "mean" else loss), np.asarray(total)
 
 
 def _factors(cases: Cases, gradient: Array, total: Array, kept: Array | None) -> Array:
-    """Return the gradient by each row's loss, before class weights; one number if it is the same for all rows."""
+    """Return the gradient by each row's loss, before class weights.
+
+    It has one element for all rows if the loss is reduced and `kept` is None.
+    """
     if cases.reduction == "mean":
         gradient = gradient / total
     return _counted(kept, np.asarray(gradient).astype(cases.compute.numpy, copy=False).reshape(-1))
 
 
 def _counted(kept: Array | None, values: Array) -> Array:
-    """Return the values of the rows that count, and 0 for ignored rows."""
+    """Return a value for each row, 0 for ignored rows; or `values` as they are if `kept` is None."""
     return values if kept is None else np.where(kept, values, 0)
 
 

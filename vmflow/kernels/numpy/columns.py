@@ -1,6 +1,6 @@
 """im2col and its adjoint: windows of images become the columns of a matrix, and columns are added up to images.
 
-The copy costs as much as the product when its innermost runs are short.  Hence two layouts: images whose results
+The copy can cost as much as the product when its innermost runs are short.  Hence two layouts: images whose results
 have short rows are copied with the batch innermost if there are many samples, others with their rows innermost.
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 from vmflow.instructions.blob import Array
 from vmflow.kernels.problems.convolution import Geometry, Sizes
 
-# Columns beyond this many bytes are made and multiplied piece by piece.  A larger buffer does not stay in the cache,
-# and gets fresh pages each time.
+# Columns of more bytes are made and multiplied piece by piece, one or more samples at a time, since a larger buffer
+# does not stay in the cache.
 COLUMN_BYTES: Final = 8 << 20
 
 # Columns are made with the batch innermost if the output's rows are shorter than _LONG_ROW and there are at least
@@ -132,9 +132,9 @@ def _reached(tap: int, dilation: int, output: int, stride: int) -> slice:
 
 
 def are_kept(sizes: Geometry, itemsize: int) -> bool:
-    """Return whether a forward pass by columns keeps them for the weight's gradient, which otherwise makes them again.
+    """Return whether a forward pass should keep its columns for the weight's gradient, which else makes them again.
 
-    A pointwise convolution has none.  Columns of more than `COLUMN_BYTES` are cheaper made again than kept.
+    A pointwise convolution has no columns, and columns of more than `COLUMN_BYTES` are not kept.
     """
     return 0 < prod(sizes.columns_shape()) * itemsize <= COLUMN_BYTES and not sizes.pointwise()
 

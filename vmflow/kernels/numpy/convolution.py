@@ -2,9 +2,8 @@
 
 A kernel copies the windows of the input into a matrix of columns, one row per tap and channel, and multiplies it by the
 weight, piece by piece if it is large ("im2col", K. Chellapilla et al., High Performance Convolutional Neural Networks
-for Document Processing, 2006); see `columns`.  A pointwise convolution needs no copy.  If there is a C compiler and
-there are not many filters, float32 lines and images are computed without columns, see
-`vmflow/kernels/native/convolution.c`.
+for Document Processing, 2006); see `columns`.  A pointwise convolution needs no copy.  C can convolve lines and images
+with few filters without columns; see `_in_c` and `vmflow/kernels/native/convolution.c`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,12 @@ from . import sums
 from .columns import Layout, are_kept, memory_for, pieces
 from .half import computes_in, in_single
 
-# From this many filters of a group on, BLAS multiplies columns in 0.4 to 0.9 of C's time; with half as many, in 1 to
-# 1.4 of it.
+# From this many filters of a group on, BLAS with columns is faster than C.
 _MANY_FILTERS: Final = 48
 
 
 def _in_c(sizes: Geometry, dtype: np.dtype[Any]) -> Convolution | None:
-    """Return the C functions of a convolution; None if none for its sizes are loaded now, or BLAS is as fast."""
+    """Return the C functions of a convolution; None if none for its sizes are loaded now, or BLAS should be as fast."""
     if sizes.rank > 2 or sizes.pointwise() or not sizes.samples or not sizes.filters or not all(sizes.columns_shape()):
         return None
     if sizes.filters // sizes.groups >= _MANY_FILTERS:
@@ -110,8 +108,7 @@ def _turned(sizes: Geometry) -> Geometry | None:
         return None
     reach = [spread * (taps - 1) for spread, taps in zip(sizes.dilation, sizes.kernel, strict=True)]
     before = tuple([most - given for most, given in zip(reach, sizes.before, strict=True)])
-    # There are as many windows as the input has pixels, even if the forward pass's last window ends before the input's
-    # end.
+    # So that there are as many windows as the input has pixels.
     behind = tuple(
         [
             size - output + most - first
@@ -158,7 +155,7 @@ def _gradients(sizes: Geometry, wanted: Wanted, native: Convolution | None, dtyp
 def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any]) -> _Gradients:
     """Return the `_Gradients` function for arrays of this dtype where C does not compute all gradients.
 
-    Gradients made of columns are computed together, since each begins by transposing the output's gradient.
+    Gradients that need columns are computed together, since each begins by transposing the output's gradient.
     """
     turned = _turned(sizes) if wanted[0] and not sizes.pointwise() else None
     convolve = None if turned is None else _forward(turned, _in_c(turned, dtype))
@@ -170,7 +167,7 @@ def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any])
 
     def by_parameters(gradient: Array, array: Any, columns: Any, matrix: Any, by_input: Any) -> tuple[Array, Array]:
         """Return the gradients by weight, (groups, taps, filters of a group), and bias, (groups, filters of a group),
-        zeros if not wanted; write the input's to `by_input` unless None.
+        zeros if not wanted; write the gradient by the input to `by_input`, unless this is None.
         """
         by_weight = np.zeros(
             (sizes.groups, sizes.channels // sizes.groups * prod(sizes.kernel), sizes.filters // sizes.groups),
@@ -187,7 +184,6 @@ def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any])
                 by_input[piece] = layout.from_columns(np.matmul(matrix, pixels, steps))
             if wanted[1]:
                 taps = layout.columns(array[piece], taps) if columns is None else columns
-                # In this order BLAS is faster than with the pixels first.
                 by_weight += np.matmul(taps, pixels.swapaxes(1, 2))
             if wanted[2]:
                 by_bias += sums.of_rows(pixels.reshape(sizes.filters, -1)).reshape(by_bias.shape)

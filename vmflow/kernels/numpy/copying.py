@@ -39,7 +39,9 @@ def loses_imaginary_part(source: dtypes.dtype, target: dtypes.dtype) -> bool:
 
 
 def lies_across(out: Array, array: Array) -> bool:
-    """Return whether `copy_transposed` pays: for a large array with its last two dimensions transposed in memory."""
+    """Return whether `copy_transposed` pays: for large arrays of one shape, if `out` is contiguous, and `array` has its
+    last two dimensions transposed in memory.
+    """
     return (
         out.size > 1 << 14
         and out.shape == array.shape
@@ -54,8 +56,8 @@ def lies_across(out: Array, array: Array) -> bool:
 def copy_transposed(out: Array, array: Array) -> None:
     """Copy an array that `lies_across` in strips of its columns: row by row, each cache line would be fetched often.
 
-    A strip is four cache lines wide; one if columns lie a multiple of a kibibyte apart, since their lines share few
-    places in the cache.
+    A strip is four cache lines of `out` wide; one if the array's columns lie a multiple of a kibibyte apart, since
+    their lines share few places in the cache.
     """
     width = max((64 if array.strides[-1] % 1024 == 0 else 256) // out.itemsize, 1)
     for start in range(0, out.shape[-1], width):

@@ -106,7 +106,7 @@ class _States:
     def _summed(self, first: Array, second: Array, third: Array) -> Array:
         """Compute ``log(exp(first) + exp(second) + exp(third))``, in fewer steps than by `logaddexp`."""
         top = np.maximum(np.maximum(first, second), third)
-        np.maximum(top, _LOWEST, out=top)  # the difference of two infinities would be nan
+        np.maximum(top, _LOWEST, out=top)  # the difference of two negative infinities would be nan
         total = np.exp(first - top)
         total += np.exp(second - top)
         total += np.exp(third - top)
@@ -124,7 +124,10 @@ class _States:
         return np.where(self.times == 0, empty, -np.logaddexp.reduce(final, 1))
 
     def gradient(self) -> tuple[Array, Array]:
-        """Return the losses, and their gradients (times, batch, classes) by log-probabilities made by a log_softmax."""
+        """Return the losses, and their gradients (times, batch, classes) by log-probabilities made by a log_softmax.
+
+        The gradients of an infinite loss can be nan.
+        """
         forwards = self.forwards()
         losses = self.losses(forwards)
         likelihoods = np.exp(forwards + self.backwards() + losses[:, None])

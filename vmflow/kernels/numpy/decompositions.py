@@ -72,8 +72,8 @@ def _lu_factor(array: Array, pivoting: bool) -> tuple[Array, ...]:
 
 # The exponential
 
-# Coefficients of exp's diagonal Padé approximant of order 13, from the highest power, and the norm up to which it has
-# all digits.
+# Coefficients of exp's diagonal Padé approximant of order 13, from the highest power, and the norm of a matrix up to
+# which it has all digits of float64.
 PADE: Final = (
     1.0,
     182.0,

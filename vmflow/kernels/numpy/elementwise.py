@@ -1,6 +1,6 @@
 """Builds the kernels of elementwise ops, from the function of each op.
 
-A kernel casts the operands to the dtype in which the op computes, makes arrays of Python numbers, and shares large
+A kernel casts the operands to the dtype in which the op computes, makes an operand of a Python number, and shares large
 arrays among threads, or leaves them to C, which computes the same to the bit, but for the sign of the extremum of two
 zeros.  Some float32 functions, such as exp, are computed in C for all sizes, if C is loaded, and may differ from
 numpy's.
@@ -87,11 +87,11 @@ def _placed(single: Single) -> Placed:
 def _in_c(
     name: str, single: Single | None, given: list[str], compute: DType, output: TensorMeta, cost: float
 ) -> Single | SingleLoop | None:
-    """Return an op's C function for `spread`; None if there is none, or the work is not worth sharing among threads.
+    """Return an op's C function for `spread`; None if there is none, or the work is less than `spreading.IN_C_FROM`.
 
     Args:
         name: the op's name in the table of rules.
-        single: the op's function in C for float32, if it has one.
+        single: the op's function in C of `functions.SINGLE`; None if there is none, or it is not loaded.
         given: the dtypes of the operands.
         compute: the dtype that the op is computed in.
         output, cost: see `work`.
@@ -126,5 +126,5 @@ def _with_casts(function: Function, compute: DType, metas: tuple[TensorMeta, ...
     return with_casts
 
 
-# Left to numpy: given 0.0 and -0.0, it returns either, depending on their position in its loops; C could not agree.
+# Left to numpy: of 0.0 and -0.0 it returns either, depending on their position in an array; C could not agree.
 _EITHER_ZERO: Final = frozenset(["maximum", "minimum", "fmax", "fmin", "clamp_min", "clamp_max"])

@@ -1,4 +1,4 @@
-"""Embeddings: rows of a table by index, limits of the rows' norms, and the largest elements of each bag of rows."""
+"""Embeddings: rows of a table by index, limits of the rows' norms, and the maxima's positions in each bag of rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _check_rows(index: Array, rows: int) -> None:
 @kernel_of("embedding")
 def _embedding(problem: Problem, places: Array, values: Array, out: Array | None) -> Array:
     _check_rows(places, len(values))
-    # Indices are within their range, so that "clip" changes nothing; if numpy checked them, it would copy to a buffer.
+    # The indices are in range, so "clip" changes none.  By default numpy would check them, and buffer `out` for that.
     return np.take(values, places, 0, out, "clip")
 
 
@@ -44,7 +44,7 @@ def _embedding_gradient(problem: Problem) -> Function:
             part = part / np.bincount(places, minlength=rows).astype(wide)[places][:, None]
         table = np.zeros(output.shape, wide)
         if in_c is None or not in_c.call(table, places, part):
-            # Elements are added one by one: numpy's `add.at` of vectors is four times as fast as that of whole rows.
+            # By the positions of single elements, since numpy's `add.at` of whole rows takes several times as long.
             np.add.at(table.reshape(-1), (places[:, None] * width + np.arange(width)).reshape(-1), part.reshape(-1))
         if padding >= 0:
             table[padding] = 0
@@ -86,7 +86,7 @@ def _largest_of_bag(problem: Problem, values: Array, bag: Array, out: Array | No
     (bags,) = problem.attributes
     result = np.full(problem.outputs[0].shape, -1, np.int64)
     kept = np.flatnonzero(bag >= 0)
-    # The rows of a bag are neighbours.
+    # The rows of a bag are neighbours, and the bags' numbers ascend.
     borders = np.searchsorted(bag[kept], np.arange(bags + 1))
     for number in range(bags):
         places = kept[borders[number] : borders[number + 1]]

@@ -24,9 +24,8 @@ from vmflow.kernels.numpy.spreading import work
 from vmflow.kernels.problems.fused import Fused
 from vmflow.kernels.strides import with_merged_dimensions
 
-# The most bytes of one array's tile.  Chains of 3 to 16 cheap ops over 4M floats took 0.6 to 0.8 of numpy's time for
-# one op after the other, and 1.0 to 1.3 of it with a quarter of this size.  Larger tiles gain somewhat more, but fill
-# the cache that cores share.
+# The most bytes of one array's tile.  Smaller tiles lose time by numpy's calls; larger ones fill the cache that cores
+# share.
 TILE: Final = 1 << 17
 
 # Where possible, tiles have a multiple of so many elements, so that the vector loops of numpy's kernels end where they
@@ -48,15 +47,15 @@ _occurrences: dict[Hashable, int] = {}
 
 
 def _occurs_often(form: Hashable) -> bool:
-    """Count a call of a fused op of this form, if among the first `_FORMS`; return whether the form occurs often."""
+    """Count a call of a form, unless it is new and `_FORMS` others are known; return whether the form occurs often."""
     times = _occurrences.get(form, 0)
     if times < COMPILED_FROM_TIMES and (times or len(_occurrences) < _FORMS):
         times = _occurrences[form] = times + 1
     return times >= COMPILED_FROM_TIMES
 
 
-# A fused op of at most so many calls of numpy, on arrays that stay where they are, prepares all of them once; a longer
-# one prepares none, and makes them anew in each run.
+# `FusedKernel.placed` prepares all calls of numpy once if there are about so many or fewer.  Of more it prepares none:
+# they are made anew in each run.
 _CALLS: Final = 2048
 
 
@@ -64,7 +63,7 @@ _CALLS: Final = 2048
 
 
 def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None], int]:
-    """Return each step's offset in the workspace, None if the step writes an output; and the workspace's size.
+    """Return each step's offset in the workspace, None if the step writes an output; and the workspace's bytes.
 
     Args:
         inputs: the number of the fused op's inputs.
@@ -90,7 +89,7 @@ def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None]
         read = dict.fromkeys([operand - inputs for operand in step.operands if operand >= inputs])
         ending = [number for number in read if last[number] == position and number not in outputs]
         if step.kernel.sharing:
-            # The step may work in place; an operand of another dtype would be overwritten before it was read.
+            # The step may work in place, but not on an operand of another dtype, whose elements could be lost unread.
             for value in [value for value in ending if steps[value].output.dtype is step.output.dtype][:1]:
                 release(value)
                 ending.remove(value)
@@ -275,7 +274,7 @@ def tiles(
     """
     count = len(arrays)
     if all([array.size == 1 or (array.shape == shape and array.flags.c_contiguous) for array in (*arrays, *outs)]):
-        # Gives the same views as the general way below, in a tenth of the time.
+        # Gives the same views as the general way below, in less time.
         merged: tuple[int, ...] = (math.prod(shape),)
         views = [array.reshape(() if array.size == 1 else -1) for array in (*arrays, *outs)]
     else:

@@ -1,4 +1,4 @@
-"""The regularized incomplete gamma functions, and Hurwitz's zeta function of any exponent.
+"""The regularized incomplete gamma functions, and Hurwitz's zeta function.
 
 They are computed in float64 for all dtypes, and rounded once.  Numbers in brackets are formulas of the
 NIST's Digital Library of Mathematical Functions (https://dlmf.nist.gov).
@@ -38,7 +38,7 @@ LOG_GAMMA_BY_A: Final = (
     *(-1.0083492773819228 / 7, 1.0173430619844491 / 6, -1.0369277551433699 / 5, 1.0823232337111382 / 4),
     *(-1.2020569031595943 / 3, 1.6449340668482264 / 2, -0.5772156649015329),
 )
-# Terms of the alternating series of the upper function, for x < 1 + TINY.
+# The alternating series of the upper function, for x < 1 + TINY, stops before this term.
 ALTERNATING_TERMS: Final = 20
 
 
@@ -166,7 +166,9 @@ def _igammac(first: Array, second: Array, out: Array | None) -> Array:
 
 @computes("zeta")
 def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
-    """Hurwitz's zeta function; nan if the exponent is below 1, or if neither it nor a negative `start` is whole."""
+    """Hurwitz's zeta function: infinity at its poles; nan for an exponent below 1, and for a fractional exponent with a
+    negative fractional `start`.
+    """
     s, q = (np.asarray(array, np.float64) for array in np.broadcast_arrays(exponent, start))
     whole = q == np.rint(q)
     valid = (s > 1) & ((q > 0) | (~whole & (q == q) & (s == np.rint(s))))
