@@ -24,12 +24,14 @@ from . import sums
 from .columns import Layout, are_kept, memory_for, pieces
 from .half import computes_in, in_single
 
-# From this many filters of a group on, BLAS with columns is faster than C.
+# Groups of at least this many filters are left to BLAS, with columns.
 _MANY_FILTERS: Final = 48
 
 
 def _in_c(sizes: Geometry, dtype: np.dtype[Any]) -> Convolution | None:
-    """Return the C functions of a convolution; None if none for its sizes are loaded now, or BLAS should be as fast."""
+    """Return the C functions of a convolution; None if none for its sizes are loaded now, or its groups have too many
+    filters, see `_MANY_FILTERS`.
+    """
     if sizes.rank > 2 or sizes.pointwise() or not sizes.samples or not sizes.filters or not all(sizes.columns_shape()):
         return None
     if sizes.filters // sizes.groups >= _MANY_FILTERS:

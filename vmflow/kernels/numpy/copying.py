@@ -39,8 +39,8 @@ def loses_imaginary_part(source: dtypes.dtype, target: dtypes.dtype) -> bool:
 
 
 def lies_across(out: Array, array: Array) -> bool:
-    """Return whether `copy_transposed` pays: for large arrays of one shape, if `out` is contiguous, and `array` has its
-    last two dimensions transposed in memory.
+    """Return whether `copy_transposed` should pay: for large arrays of one shape, if `out` is contiguous and the
+    last two dimensions of `array` are transposed in memory.
     """
     return (
         out.size > 1 << 14
