@@ -43,8 +43,8 @@ def sort_keys(keys: Array, lowest: int) -> None:
 
 
 def fill(drawn: CFunction, to: Array, first: int, seed: int, offset: int, further: tuple[Any, ...]) -> None:
-    """Fill the contiguous array `to` with numbers of a C function, from number `first` of the range at `offset` on.
+    """Fill the contiguous array `to` with numbers of `drawn`, from number `first` of the seed's range at `offset` on.
 
-    `further` are the function's last arguments.
+    `further` are the last arguments of `drawn`.
     """
     drawn.call(address(to), first, to.size, seed, offset, *further)
