@@ -325,6 +325,10 @@ def test_capsules_of_dtypes_that_are_unknown_are_refused(code: int, dtype: Any, 
     exchange._described(capsule).code = code  # an 8-bit floating-point dtype, and pairs of 16-bit numbers
     with pytest.raises(TypeError, match=f"vmflow has no dtype for DLPack's type code {code} of {bits} bits"):
         flow.from_dlpack(capsule)
+    capsule = np.zeros(4, np.complex64).__dlpack__()
+    exchange._described(capsule).bits = 32
+    with pytest.raises(TypeError, match="vmflow has no dtype for DLPack's type code 5 of 32 bits"):
+        flow.from_dlpack(capsule)
 
 
 def test_capsules_of_devices_that_the_host_cannot_read_are_refused() -> None:
@@ -400,6 +404,24 @@ def test_read_only_memory_is_copied() -> None:
     assert locked.tolist() == [0, 1, 2]
     with pytest.raises(BufferError, match="copy is False"):
         flow.from_dlpack(locked, copy=False)
+
+
+class _Elsewhere:
+    """A producer on a device that cannot be used here, which copies to the CPU unless it must not."""
+
+    def __dlpack__(self, *, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise BufferError("the elements reach the CPU by a copy only")
+        return np.arange(3.0).__dlpack__(max_version=max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 10, 0
+
+
+def test_a_producer_elsewhere_is_told_not_to_copy() -> None:
+    assert flow.from_dlpack(_Elsewhere()).tolist() == [0, 1, 2]
+    with pytest.raises(BufferError, match="by a copy only"):
+        flow.from_dlpack(_Elsewhere(), copy=False)
 
 
 class _BeforeVersions:

@@ -38,8 +38,7 @@ _VERSION: Final = (1, 0)
 # Type codes of DLDataType.  numpy knows no bfloat16, so its 16 bits are passed to numpy as unsigned integers.
 _BFLOAT16: Final = 4
 _UNSIGNED: Final = 1
-# The type codes that numpy has, too, with their bits: signed and unsigned integers, floating-point and complex numbers,
-# and bools.
+# For each type code that numpy has, too, the bits of its elements: integers, floating-point and complex numbers, bools.
 _BITS: Final = {0: (8, 16, 32, 64), 1: (8, 16, 32, 64), 2: (16, 32, 64), 5: (64, 128), 6: (8,)}
 
 
@@ -304,7 +303,7 @@ def _taken_over(x: Any, copy: bool | None) -> Tensor:
     device = _cuda_device_of(x)
     if device is not None:
         return _borrowed(x, device, copy)
-    capsule = _requested(x)
+    capsule = _requested(x, copy)
     kind_of_device = _described(capsule).device_type
     if kind_of_device not in _READABLE:
         raise BufferError(
@@ -363,14 +362,15 @@ def _is_capsule(x: Any) -> bool:
     return type(x).__name__ == "PyCapsule"
 
 
-def _requested(x: Any) -> Any:
-    """Get a DLPack capsule of `x` on the CPU: a copy by the exporter if `x` is elsewhere; a capsule as it is."""
+def _requested(x: Any, copy: bool | None) -> Any:
+    """Return `x` if it is a capsule, else its capsule on the CPU, which may be of a copy unless `copy` is False."""
     if _is_capsule(x):
         return x
     if tuple(map(int, x.__dlpack_device__())) == _CPU:
         return _exported(x)
     try:
-        return x.__dlpack__(max_version=_VERSION, dl_device=_CPU)
+    wishes = {"copy": False} if copy is False else {}
+        return x.__dlpack__(max_version=_VERSION, dl_device=_CPU, **wishes)
     except TypeError:
         raise BufferError(f"from_dlpack: this {type(x).__name__} is not on the CPU; copy it there first") from None
 
