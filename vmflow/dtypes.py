@@ -211,7 +211,7 @@ def promote_types(first: dtype, second: dtype) -> dtype:
         vmflow.int16
     """
     if first is second:
-        return first
+        return checked("promote_types", first)
     found = _PROMOTED.get((first, second))
     if found is None:
         found = _PROMOTED[first, second] = _promote(checked("promote_types", first), checked("promote_types", second))

@@ -69,6 +69,8 @@ def test_the_table_is_symmetric_and_complete() -> None:
 def test_only_dtypes_promote() -> None:
     with pytest.raises(TypeError, match=r"promote_types: dtype must be a vmflow dtype such as vmflow.float32, not str"):
         flow.promote_types(flow.float32, "int64")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"promote_types: dtype must be a vmflow dtype .*, not None"):
+        flow.promote_types(None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("first", "second", "result"), PAIRS)
