@@ -617,6 +617,11 @@ def test_nested_data_and_odd_names_in_npz(npz: Path) -> None:
     assert not loaded[1][1].to(flow.float32).numpy().any()
 
 
+def test_a_key_that_no_file_can_hold(path: Path) -> None:
+    given_ = {"\ud800": flow.ones(2), "?": flow.zeros(2)}
+    assert same(round_trip(given_, path), given_)
+
+
 def test_npz_needs_no_other_library(npz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
     assert round_trip({"a": 1}, npz) == {"a": 1}

@@ -419,9 +419,10 @@ class _Writing:
 
     def _unused_name(self, wanted: str) -> str:
         # Different paths may give the same name when joined by dots, and the file format reserves one name.
+        # Lone surrogates cannot be encoded in either format; zipfile would cut an entry's name at a null character.
+        wanted = wanted.encode(errors="replace").decode()
         if self._npz:
-            # zipfile would cut an entry's name at a null character, and cannot encode lone surrogates.
-            wanted = wanted.replace("\0", "?").encode(errors="replace").decode()
+            wanted = wanted.replace("\0", "?")
         name, number = wanted, 1
         while name in self.entries or name == (_KEY if self._npz else "__metadata__"):
             number += 1
