@@ -20,7 +20,7 @@ COMPLEX: Final = 3
 class dtype:
     """The type of a tensor's elements: ``vmflow.float32`` and so on; there is one object of each.
 
-    Programs use these objects and make none; the class raises no errors.
+    Programs use these objects and make none.
 
     Attributes:
         name: "float32" and so on.
@@ -46,7 +46,7 @@ class dtype:
 
     @classmethod
     def _found_later(cls, name: str, find: Callable[[], Any], itemsize: int, category: int) -> dtype:
-        """Make a dtype whose numpy dtype `find` returns on first use, since its library is slow to import."""
+        """Make a dtype that calls `find` for its numpy dtype when `numpy` is first read, and not before."""
         made = cls.__new__(cls)
         made.name, made.itemsize, made.category, made._find = name, itemsize, category, find
         return made
@@ -72,7 +72,7 @@ class dtype:
         return self.category >= FLOATING or self.name.startswith("int")
 
     def to_real(self) -> dtype:
-        """The dtype of the real part."""
+        """The dtype of an element's real part: float32 for complex64; the same dtype if it is not complex."""
         return {"complex64": float32, "complex128": float64}.get(self.name, self)
 
     def __repr__(self) -> str:
@@ -136,15 +136,15 @@ def by_name(name: str) -> dtype:
 
 
 def from_numpy(array_dtype: Any) -> dtype:
-    """The vmflow dtype of a numpy dtype, or of a type that numpy converts to one, in any byte order.
+    """The vmflow dtype of a numpy dtype of any byte order, or of a type or name that numpy converts to one.
 
     Raises:
-        TypeError: if vmflow has no such dtype (strings, objects, dates, ...).
+        TypeError: if vmflow has no such dtype (strings, objects, dates, ...), or numpy does not know it.
     """
     found = _BY_NUMPY.get(array_dtype) if isinstance(array_dtype, np.dtype) else None
-    if found is None:  # another byte order, a type instead of a dtype, or bfloat16 before its first use
+    if found is None:  # no numpy dtype, one of another byte order or without a vmflow dtype, or bfloat16 at first
         if array_dtype == bfloat16.name:
-            return bfloat16  # np.dtype("bfloat16") fails before ml_dtypes is imported, which registers the name
+            return bfloat16  # np.dtype("bfloat16") would fail unless ml_dtypes has been imported
         given = np.dtype(array_dtype)
         if given.name == bfloat16.name and given == bfloat16.numpy:
             return bfloat16
@@ -155,7 +155,7 @@ def from_numpy(array_dtype: Any) -> dtype:
 
 
 def get_default_dtype() -> dtype:
-    """The default dtype of new floating-point tensors: float32, unless `set_default_dtype` was called.
+    """The default dtype of new floating-point tensors: float32, unless `set_default_dtype` has set another here.
 
     Example:
         >>> flow.get_default_dtype()
@@ -262,7 +262,7 @@ class finfo:
     For a complex dtype they are those of its real part, for None those of the default dtype.
 
     Raises:
-        TypeError: for a dtype that is not floating-point or complex.
+        TypeError: if `type` is neither None nor a floating-point or complex dtype.
 
     Example:
         >>> flow.finfo(flow.float16).max
@@ -293,7 +293,7 @@ class iinfo:
     """Limits of an integer dtype: ``bits, max, min``.
 
     Raises:
-        TypeError: for a dtype of another kind.
+        TypeError: if `type` is no integer dtype.
 
     Example:
         >>> flow.iinfo(flow.int8)

@@ -1,12 +1,11 @@
-"""``vmflow.einops``: the functions of the package einops, which this module extends to vmflow's tensors.
+"""``vmflow.einops``: functions of the package einops, made to take vmflow's tensors.
 
     from vmflow.einops import rearrange
 
     y = rearrange(x, "batch (height h) -> (batch height) h", h=4)
 
-einops itself does not know vmflow.  The first use of a name of this module, or `register`, makes vmflow known to it;
-after that its functions may also be called as ``einops.rearrange`` and so on.  einops is imported on first use, and
-must be installed.
+einops itself does not know vmflow.  The first use of such a function from this module, or `register`, imports einops,
+which must be installed, and makes vmflow known to it; then ``einops.rearrange`` and so on take vmflow's tensors, too.
 """
 
 from __future__ import annotations

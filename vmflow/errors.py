@@ -29,8 +29,8 @@
                +-- BackPressureWarning
                +-- BroadcastWarning
 
-A caller's mistake raises the built-in ValueError, TypeError, IndexError or RuntimeError that a PyTorch user expects, at
-the call.  A kernel's failure raises the kernel's exception, when its result is read.
+A mistake in shapes, dtypes or devices raises, at the call, the built-in exception that a PyTorch user expects, such as
+ValueError.  A kernel's failure raises the kernel's exception, when the kernel's result is read.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class VirtualMachineClosed(RuntimeError):
 
 
 class DeviceUnavailable(RuntimeError):
-    """The device cannot be used here: it does not exist, is switched off, or a library that it needs is missing.
+    """A device or stream cannot be used here, for example because a library is missing; the message has the reason.
 
     Example:
         >>> try:
@@ -67,7 +67,7 @@ class DeviceUnavailable(RuntimeError):
 
 
 class DeviceLost(RuntimeError):
-    """The device stopped working, and its memory is lost.
+    """A device has stopped working, or was opened before this process was forked; its memory is lost here.
 
     Example:
         >>> issubclass(flow.DeviceLost, RuntimeError)
@@ -76,7 +76,7 @@ class DeviceLost(RuntimeError):
 
 
 class DeviceDeadlock(RuntimeError):
-    """The host waits for work that the device can never reach.  The message lists the device's queues.
+    """The host waits for work that a simulated device can never reach.  The message lists the device's queues.
 
     Example:
         >>> issubclass(flow.errors.DeviceDeadlock, RuntimeError)
@@ -139,7 +139,7 @@ class SimulationDeadlock(RuntimeError):
 
 
 class LinAlgError(RuntimeError):
-    """A matrix has no inverse or no factors of the requested kind, or an iteration did not converge.
+    """A function of linear algebra failed, for example because a matrix has no inverse.
 
     Example:
         >>> flow.linalg.inv(flow.zeros(2, 2)).tolist()
@@ -177,7 +177,7 @@ class RaceDetected(RuntimeError):
 
 
 class Cancelled(RuntimeError):
-    """An op was dropped before it began, because its scope was cancelled.
+    """An op was dropped before it began, or the wait for its result was ended, because its scope was cancelled.
 
     Example:
         >>> with flow.scope() as scope:
@@ -189,7 +189,7 @@ class Cancelled(RuntimeError):
 
 
 class DeadlineExceeded(TimeoutError):
-    """An op was dropped before it began, because the deadline of its scope had passed.
+    """An op was dropped before it began, or the wait for its result was ended, at the deadline of its scope.
 
     Example:
         >>> with flow.scope(deadline=0):
@@ -200,12 +200,12 @@ class DeadlineExceeded(TimeoutError):
 
 
 class OutOfMemory(MemoryError):
-    """A device has no memory left for a result.
+    """A device has too little memory left, for example for an op's result.
 
     Attributes:
-        requested: the bytes that the result needs.
-        limit: the limit on the bytes of the device, None without one.
-        used: the bytes of the device that were allocated.
+        requested: the bytes that were asked for.
+        limit: the most bytes of the device that vmflow may take, None without a limit.
+        used: the bytes of the device that vmflow had taken, those kept for reuse included.
 
     Example:
         >>> flow.OutOfMemory("no memory for 8 bytes", requested=8, limit=100, used=96).used
@@ -250,9 +250,9 @@ class BackPressureWarning(RuntimeWarning):
 
 
 class BroadcastWarning(RuntimeWarning):
-    """An op of global tensors has no rule by which ranks could compute parts of its result.
+    """An op has no rule by which ranks could compute parts of its result from split tensors or partial sums.
 
-    Its operands are gathered on every rank, which computes the whole result.  The warning is given once for each op.
+    Each rank of the placement gathers the operands and computes the whole result.  A process warns once for each op.
 
     Example:
         >>> issubclass(flow.distributed.BroadcastWarning, RuntimeWarning)

@@ -29,7 +29,7 @@ _KINDS: Final = {"cpu": 1, "cuda": 2, "sim": 12}
 
 _CUDA: Final = _KINDS["cuda"]
 
-# The kinds of devices whose memory the host can read: the CPU, and memory of the host that CUDA or ROCm has pinned.
+# Kinds of devices whose memory the host can read: the CPU, and memory of the host that CUDA or ROCm has pinned.
 _READABLE: Final = (1, 3, 11)
 
 # The newest version of DLPack that this module understands.
@@ -76,7 +76,7 @@ class _Lender:
 
 
 def lend(tensor: Tensor) -> Array:
-    """Make a writable numpy array that shares the memory of a tensor on the CPU, after waiting for its value and uses.
+    """Make a writable numpy array that shares the memory of a tensor on the CPU, after waiting for ops issued on it.
 
     Raises:
         RuntimeError: if the tensor requires a gradient.
@@ -158,7 +158,7 @@ def call_numpy(function: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _as_arrays(given: Any) -> Any:
-    """Replace tensors in arguments by numpy arrays, also inside of lists, tuples and dicts."""
+    """Return `given` with numpy arrays in place of tensors, also inside of lists, tuples and the values of dicts."""
     if isinstance(given, Tensor):
         return np.asarray(given)
     if type(given) in (list, tuple):
@@ -242,9 +242,9 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
     """Make a tensor with the shape, dtype and elements of another library's array; share its memory if possible.
 
     Memory is shared if it is on the CPU or on a CUDA device that can be used here, is writable and has no negative
-    strides; else it is copied, to the CPU if its device cannot be used here.  A negative stride on a CUDA device is an
-    error.  Exporters from before DLPack 1.0 do not say whether memory is writable, so their memory is copied.  As with
-    `from_numpy`, in-place ops change the shared memory when they run.
+    strides; else it is copied, to the CPU if its device cannot be used here.  Exporters from before DLPack 1.0 do not
+    say whether memory is writable, so their memory is copied.  As with `from_numpy`, in-place ops change the shared
+    memory when they run.
 
     On a CUDA device, streams order ops on the tensor after the owner's work.
 
@@ -255,10 +255,10 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
         copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
-        TypeError: if `x` is neither, or its dtype is none of vmflow's.
-        BufferError: if `copy` is False and a copy is needed, the owner cannot export `x`, or the capsule was used
-            before or has memory that cannot be read here.
-        ValueError: if `device` is unknown.
+        TypeError: if `x` is neither, its dtype is none of vmflow's, or `device` is neither a string nor a device.
+        BufferError: if `copy` is False and a copy is needed, the owner cannot export `x`, or the memory cannot be read
+            here; for a capsule that was used before, or a negative stride on a CUDA device.
+        ValueError: if `device` is an unknown name.
         DeviceUnavailable: if `device` cannot be used here.
 
     Example:
@@ -278,14 +278,15 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
 def from_cuda_array(x: Any) -> Tensor:
     """Make a tensor that shares the memory of an object with ``__cuda_array_interface__``.
 
-    Ops on the tensor are ordered after the work of the stream that the interface names.  An object without elements has
-    no memory, and the tensor is on the current CUDA device.
+    Ops on the tensor are ordered after the work of the stream that the interface names, if any.  The tensor of an
+    object without elements, which has no memory, is on the current CUDA device.
 
     Raises:
         TypeError: if vmflow has no such dtype.
         BufferError: if the memory is read-only, has a mask, or a stride that is negative or no multiple of the size of
             an element.
-        DeviceUnavailable: if the memory's device cannot be used here.
+        ValueError: if no CUDA device has memory at the address.
+        DeviceUnavailable: if CUDA devices cannot be used here.
     """
     interface = x.__cuda_array_interface__
     if interface["data"][1] or interface.get("mask") is not None:
@@ -368,8 +369,8 @@ def _requested(x: Any, copy: bool | None) -> Any:
         return x
     if tuple(map(int, x.__dlpack_device__())) == _CPU:
         return _exported(x)
-    try:
     wishes = {"copy": False} if copy is False else {}
+    try:
         return x.__dlpack__(max_version=_VERSION, dl_device=_CPU, **wishes)
     except TypeError:
         raise BufferError(f"from_dlpack: this {type(x).__name__} is not on the CPU; copy it there first") from None
@@ -384,7 +385,7 @@ def _exported(x: Any, **wishes: Any) -> Any:
 
 
 def _received(capsule: Any) -> tuple[Array, DType]:
-    """Make a numpy array of a capsule, and tell the vmflow dtype of its elements.
+    """Return a numpy array of a capsule's memory, and the vmflow dtype of its elements.
 
     The capsule is changed so that numpy takes it: bfloat16 becomes uint16, and the device becomes the CPU.
 
@@ -436,7 +437,7 @@ def _described(capsule: Any) -> _DLTensor:
     """The `DLTensor` struct inside a DLPack capsule, not a copy: assigning its fields changes the capsule.
 
     Raises:
-        BufferError: if `capsule` is no DLPack capsule, or was consumed already.
+        BufferError: if `capsule` does not bear the name of a DLPack capsule that is yet unused.
     """
     interface = ctypes.pythonapi
     interface.PyCapsule_GetName.restype = ctypes.c_char_p

@@ -1,9 +1,9 @@
 """``vmflow.fft``: discrete Fourier transforms, under PyTorch's names.
 
-The transforms take ``norm``, by which some are divided by the number of elements: "backward" (the inverse ones, the
-default), "forward" (the others), or "ortho" (all, by its square root).  Lengths (`n`, `s`) cut off the input or add
-zeros at its end; -1 keeps a length.  The n-dimensional functions transform the dimensions `dim`, by default the last
-``len(s)``, or all.
+The transforms take ``norm``, by which some are divided by the product of the transformed lengths: "backward" (the
+inverse ones, the default), "forward" (the others), or "ortho" (all, by its square root).  Lengths (`n`, `s`) cut off
+the input or add zeros at its end, to fit; -1 is the default length.  The functions whose names end in "n" transform the
+dimensions `dim`, by default the last ``len(s)``, or all without `s`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fft(
     """The discrete Fourier transform of `input` along the dimension `dim`; complex.
 
     Raises:
-        TypeError: for half precision, or if `n` is no integer.
+        TypeError: for half precision, or if `n` or `dim` is no integer.
         ValueError: if `n` is 0 or below -1, for an empty dimension without `n`, or for an unknown `norm`.
         IndexError: if there is no such dimension.
         RuntimeError: if `out` has another shape, or a dtype that cannot hold the result.
@@ -63,8 +63,7 @@ def rfft(
     """The first half of the spectrum of a real `input` along one dimension, ``n // 2 + 1`` elements.
 
     Raises:
-        TypeError: for complex input and half precision.
-        ValueError, IndexError, RuntimeError: as `fft`.
+        TypeError, ValueError, IndexError, RuntimeError: as `fft`; TypeError for complex input.
 
     Example:
         >>> flow.fft.rfft(flow.tensor([1.0, 2.0, 3.0, 4.0]))
@@ -81,7 +80,7 @@ def irfft(
     The signal has `n` elements, by default ``2 * (m - 1)`` for m elements of `input`.
 
     Raises:
-        TypeError, ValueError, IndexError, RuntimeError: as `fft`; ValueError for one element without `n`.
+        TypeError, ValueError, IndexError, RuntimeError: as `fft`; ValueError for one element along `dim` without `n`.
 
     Example:
         >>> flow.fft.irfft(flow.tensor([10, -2 + 2j, -2]))
@@ -98,7 +97,7 @@ def hfft(
     The spectrum has `n` elements, by default ``2 * (m - 1)`` for m elements of `input`.
 
     Raises:
-        TypeError, ValueError, IndexError, RuntimeError: as `fft`; ValueError for one element without `n`.
+        TypeError, ValueError, IndexError, RuntimeError: as `fft`; ValueError for one element along `dim` without `n`.
 
     Example:
         >>> flow.fft.hfft(flow.tensor([10, -2 + 2j, -2]))
@@ -113,8 +112,7 @@ def ihfft(
     """The inverse of `hfft`: the first half, ``n // 2 + 1`` elements, of the signal with the real spectrum `input`.
 
     Raises:
-        TypeError: for complex input and half precision.
-        ValueError, IndexError, RuntimeError: as `fft`.
+        TypeError, ValueError, IndexError, RuntimeError: as `fft`; TypeError for complex input.
 
     Example:
         >>> flow.fft.ihfft(flow.tensor([4.0, 16.0, 12.0, 8.0])).real
@@ -152,11 +150,11 @@ def fftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The discrete Fourier transform over several dimensions, by default all; see `fft`.
+    """The discrete Fourier transform over the dimensions `dim`, by default the last ``len(s)`` or all; see `fft`.
 
     Raises:
-        TypeError, ValueError, IndexError, RuntimeError: as `fft`; ValueError for repeated dimensions, or if the numbers
-            of lengths and dimensions differ.
+        TypeError, ValueError, IndexError, RuntimeError: as `fft`; ValueError for repeated dimensions, or if `s` has
+            another number of lengths than `dim`, or more than `input` has dimensions.
 
     Example:
         >>> flow.fft.fftn(flow.eye(2)).real
@@ -195,7 +193,7 @@ def ifftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The inverse discrete Fourier transform over several dimensions, by default all; see `ifft`.
+    """The inverse discrete Fourier transform over `dim`, by default the last ``len(s)`` dimensions or all; see `ifft`.
 
     Raises:
         TypeError, ValueError, IndexError, RuntimeError: as `fftn`.
@@ -216,10 +214,10 @@ def rfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The transform of a real `input` over two dimensions, by default the last two; the last is halved as in `rfft`.
+    """`fft2` of a real `input`, halved along the last dimension in `dim` as in `rfft`.
 
     Raises:
-        TypeError, ValueError, IndexError, RuntimeError: as `rfft` and `fftn`; ValueError without dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `rfft` and `fftn`; ValueError if no dim is transformed.
 
     Example:
         >>> flow.fft.rfft2(flow.ones(2, 4)).shape
@@ -236,10 +234,10 @@ def rfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The transform of a real `input` over several dimensions, by default all; the last is halved as in `rfft`.
+    """`fftn` of a real `input`, halved along the last transformed dimension as in `rfft`.
 
     Raises:
-        TypeError, ValueError, IndexError, RuntimeError: as `rfft` and `fftn`; ValueError without dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `rfft` and `fftn`; ValueError if no dim is transformed.
 
     Example:
         >>> flow.fft.rfftn(flow.ones(2, 4)).shape
@@ -259,7 +257,7 @@ def irfft2(
     """The inverse of `rfft2`: the real signal over two dimensions, by default the last two; see `irfft`.
 
     Raises:
-        TypeError, ValueError, IndexError, RuntimeError: as `irfft` and `fftn`; ValueError without dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `irfft` and `fftn`; ValueError if no dim is transformed.
 
     Example:
         >>> flow.fft.irfft2(flow.ones(2, 3)).shape
@@ -276,10 +274,10 @@ def irfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The inverse of `rfftn`: the real signal over several dimensions, by default all; see `irfft`.
+    """The inverse of `rfftn`, with the same default of `dim`: a real signal; see `irfft`.
 
     Raises:
-        TypeError, ValueError, IndexError, RuntimeError: as `irfft` and `fftn`; ValueError without dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `irfft` and `fftn`; ValueError if no dim is transformed.
 
     Example:
         >>> flow.fft.irfftn(flow.ones(2, 3)).shape
@@ -299,7 +297,7 @@ def hfft2(
     """The real spectrum of a Hermitian-symmetric signal over two dimensions, by default the last two; see `hfft`.
 
     Raises:
-        TypeError, ValueError, IndexError, RuntimeError: as `hfft` and `fftn`; ValueError without dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `hfft` and `fftn`; ValueError if no dim is transformed.
 
     Example:
         >>> flow.fft.hfft2(flow.ones(2, 3)).shape
@@ -316,10 +314,10 @@ def hfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The real spectrum of a Hermitian-symmetric signal over several dimensions, by default all; see `hfft`.
+    """The real spectrum of a Hermitian-symmetric signal over several dimensions, by default as in `fftn`; see `hfft`.
 
     Raises:
-        TypeError, ValueError, IndexError, RuntimeError: as `hfft` and `fftn`; ValueError without dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `hfft` and `fftn`; ValueError if no dim is transformed.
 
     Example:
         >>> flow.fft.hfftn(flow.ones(2, 3)).shape
@@ -339,7 +337,7 @@ def ihfft2(
     """The inverse of `hfft2`: half of the signal with a real spectrum over two dimensions; see `ihfft`.
 
     Raises:
-        TypeError, ValueError, IndexError, RuntimeError: as `ihfft` and `fftn`; ValueError without dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `ihfft` and `fftn`; ValueError if no dim is transformed.
 
     Example:
         >>> flow.fft.ihfft2(flow.ones(2, 4)).shape
@@ -359,7 +357,7 @@ def ihfftn(
     """The inverse of `hfftn`: half of the signal with a real spectrum over several dimensions; see `ihfft`.
 
     Raises:
-        TypeError, ValueError, IndexError, RuntimeError: as `ihfft` and `fftn`; ValueError without dimensions.
+        TypeError, ValueError, IndexError, RuntimeError: as `ihfft` and `fftn`; ValueError if no dim is transformed.
 
     Example:
         >>> flow.fft.ihfftn(flow.ones(2, 4)).shape

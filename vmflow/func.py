@@ -39,8 +39,8 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: 
     Raises:
         TypeError: at the call, if an argument to differentiate by is no tensor.
         ValueError: at the call, if there is no such argument.
-        RuntimeError: at the call, if `func` does not return a single element, or an argument to differentiate by is
-            of integers or bools.
+        RuntimeError: at the call, if `func` does not return a tensor of one element, or an argument to differentiate
+            by is of integers or bools.
 
     Example:
         >>> flow.func.grad(lambda x: x * x)(flow.tensor(3.0))
@@ -88,7 +88,7 @@ def grad_and_value(
 
 
 def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tuple[Any, ...]:
-    """Compute ``func(*primals)``, and make the function that multiplies vectors with its Jacobian from the left.
+    """Compute ``func(*primals)``, and make a function that multiplies vectors with `func`'s Jacobian from the left.
 
     Args:
         func: from tensors to a tensor or a tuple; with `has_aux`, a pair of such a result and anything else.
@@ -97,8 +97,7 @@ def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tu
 
     Raises:
         TypeError: if a primal or a result of `func` is no tensor.
-        RuntimeError: for primals of integers or bools; from the second result, if the vectors do not have the shapes of
-            the results.
+        RuntimeError: for primals of integers or bools; from that function, if the vectors do not fit the results.
 
     Example:
         >>> output, multiply = flow.func.vjp(lambda x: x * x, flow.tensor([1.0, 2.0]))
@@ -145,7 +144,7 @@ def jvp(
         has_aux: whether `func` returns a pair, whose second value is passed on as the third result.
 
     Raises:
-        TypeError: if a primal or a result of `func` is no tensor.
+        TypeError: if a primal, a tangent or a result of `func` is no tensor.
         RuntimeError: for primals of integers or bools; if the tangents do not have the shapes of the primals; by
             `strict`.
 
@@ -242,6 +241,7 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dic
 
     Raises:
         ValueError: if there are no models, or if their classes, modes, names, shapes or `requires_grad` differ.
+        RuntimeError: if their devices differ.
 
     Example:
         >>> parameters, buffers = flow.func.stack_module_state([flow.nn.Linear(2, 3), flow.nn.Linear(2, 3)])
@@ -303,7 +303,7 @@ def _stand_ins(
 ) -> tuple[list[Any], tuple[Tensor, ...]]:
     """Replace the arguments at `argnums` by new tensors to differentiate by; return all arguments, and the new tensors.
 
-    Called in `_transforming`.  Errors name the function `name`.
+    Called in `_transforming`.  `name` is that of the public function, for errors.
     """
     arguments = list(args)
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)

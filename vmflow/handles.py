@@ -28,7 +28,7 @@ class Handle:
 
     @property
     def number(self) -> int:
-        """The hook's key in the dict of hooks; no other hook ever gets the same number."""
+        """The hook's key in its dict of hooks."""
         return self._number
 
     def remove(self) -> None:

@@ -61,7 +61,7 @@ VARIABLES: Final = (
 def collect_info() -> dict[str, Any]:
     """Collect versions, build, machine, devices, memory and environment, as strings, numbers, lists and dicts.
 
-    A value is None if it is not known or not set; a reason why something cannot be used is None if it can be used.
+    A value is None if there is none or it is not known; a reason why something cannot be used is None if it can.
     """
     core = blas_core.loaded_core()
     return {

@@ -41,7 +41,7 @@ _current_mode: Final[Callable[[], Mode]] = MODE.get
 
 
 class EagerLocalInterpreter:
-    """The interpreter that submits each op to the mode's virtual machine when the op is called."""
+    """The interpreter that submits ops as they are called, to the mode's virtual machine or else the default one."""
 
     def call(
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
@@ -167,12 +167,12 @@ def _computed_by_ranks(
 
 
 def _plan_in(mode: Mode, plan: CallPlan) -> CallPlan:
-    """The plan, with a check of its results for nan and inf if the mode asks for it."""
+    """The plan, with a check of the op's results for nan and inf if the mode asks for it."""
     return plan.replaced(checked(plan.name, plan.function)) if mode.anomaly else plan
 
 
 def _step(plan: OpPlan, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
-    """The op's call as a step of a fused elementwise chain; None if it cannot be fused."""
+    """The call of an op as a step of a fused elementwise chain; None if the call cannot be fused."""
     for blob in blobs:
         if blob.storage.shared:
             return None
@@ -283,7 +283,7 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
 
 
 def settled_array(tensor: Tensor) -> Array:
-    """The array of a computed host tensor that fills its storage in order; None for others and with a race check."""
+    """The array of a computed CPU tensor that is its whole storage, contiguous; else, or with a race check, None."""
     fields: TensorFields = tensor
     blob = fields._blob
     storage = blob.storage

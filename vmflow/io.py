@@ -2,8 +2,8 @@
 
 The file is a safetensors or npz file, see `save`.  The tensors are ordinary entries, so that any reader of the format
 finds them.  How the tensors were arranged, and everything that is no tensor, is JSON: in the metadata of a safetensors
-file under the key "vmflow", in an npz file in an entry of that name.  Nothing is ever pickled: loading a file runs no
-code of its author's.  Nor does loading a file of PyTorch's, see `pytorch_files`.
+file under the key "vmflow", in an npz file in an entry of that name.  Nothing is pickled, and loading a file, also one
+of PyTorch's (see `pytorch_files`), runs no code in the file.
 
 In the JSON, null, true, false, integers, floats, strings and lists stand for themselves; everything else is an object
 of one key that tells its kind:
@@ -66,9 +66,9 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
 
     A file at a path appears whole or not at all: it is written under another name, flushed to the disk, and renamed, so
     that it replaces a former file.  In the file, a tensor's name is its key in a plain state dict; in nested data, its
-    keys joined by dots.
+    keys joined by dots; with a number behind it if it is taken.
 
-    A tensor's values are stored, but not `requires_grad` and its autograd history.  Tensors that view the same memory
+    A tensor's values are stored, but not its `requires_grad` and autograd history.  Tensors that view the same memory
     in the same way are stored once, and share memory again when loaded.  `save` waits for values that are still being
     computed; in a coroutine, ``await vmflow.synchronize()`` first, so as not to block the event loop.
 
@@ -109,7 +109,7 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
         if isinstance(f, TextIOBase):
             raise TypeError("save: the file is open for text; open it in binary mode, 'wb'")
         described, arrays = _encoded(obj, True, global_dst_rank)
-        content = BytesIO()  # a buffer, so that an error while saving leaves the open file unchanged
+        content = BytesIO()  # a buffer, so that an error in making the content leaves the open file unchanged
         if _writes(global_dst_rank):
             _put_npz(content, arrays, described)
             f.write(content.getbuffer())
@@ -179,9 +179,9 @@ def load(
 
     Raises:
         ValueError: if the file is damaged, has another format, or holds a dtype that vmflow does not have; if the
-            arrays of a compressed file are many times as large as the file; if the file's pickle asks for more than
-            tensors and plain data; if `mmap` is True for an open file, one in PyTorch's old format or one that a rank
-            reads for all; if `weights_only` is False; for an unknown device or rank.
+            arrays of an npz file have more than 1 GiB and 100 times the file's bytes; if the file's pickle asks for
+            more than tensors and plain data; if `mmap` is True for an open file, one in PyTorch's old format or one
+            that a rank reads for all; if `weights_only` is False; for an unknown device or rank.
         TypeError: if `f` or `map_location` is of another type.
         DeviceUnavailable: if the device cannot be used here.
         OSError: if the file cannot be read.
@@ -254,7 +254,7 @@ def _is_pickled(begin: bytes) -> bool:
 
 
 def _is_pytorch_zip(source: str | IO[bytes]) -> bool:
-    from .pytorch_files import is_pytorch_zip  # imported here, as vmflow's own files need none of it
+    from .pytorch_files import is_pytorch_zip  # imported here, as safetensors files do not need it
 
     try:
         with zipfile.ZipFile(source) as archive:
@@ -374,8 +374,8 @@ class _Writing:
 
         Args:
             value: a part of the saved object.
-            path: its keys in the saved object.
-            around: the ids of the containers around it.
+            path: the keys that lead from the saved object to `value`.
+            around: the ids of the containers around `value`.
         """
         kind = type(value)
         if value is None or kind in (bool, int, str):
@@ -482,7 +482,7 @@ def _write(path: str, put: Callable[[str], None]) -> None:
     """Write a file atomically: `put` writes a temporary file in the same folder, which is flushed and renamed."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
-    # The file is created here to learn the usual permissions, since safetensors may replace it by a file with others.
+    # The file is created here to learn the usual permissions: safetensors may replace it by a file with others.
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     mode = os.fstat(descriptor).st_mode & 0o777
     os.close(descriptor)
@@ -593,12 +593,12 @@ _MOST_DIMENSIONS: Final = 32
 # The widest type of elements that a tensor can have.
 _WIDEST: Final = np.dtype(np.complex128)
 
-# The number of bytes that are read from a file entry at a time.
+# The most bytes that are read from an npz file's entry at a time.
 _CHUNK: Final = 1 << 20
 
 
 def _check_growth(archive: zipfile.ZipFile) -> None:
-    """Raise ValueError if a zip's entries claim more bytes than it has, or unpack to more than the limits above."""
+    """Raise ValueError if a zip's entries claim more bytes than the file has, or too many unpacked bytes."""
     assert archive.fp is not None
     begin = archive.fp.tell()
     size = archive.fp.seek(0, os.SEEK_END)
@@ -663,7 +663,7 @@ _KINDS: Final = ("BOOL", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64", "
 
 
 class _Reading:
-    """Turns JSON and arrays into the saved object; raises ValueError if they are damaged."""
+    """Turns JSON and arrays into the saved object; raises ValueError if this version of vmflow cannot read them."""
 
     def __init__(self, path: str, arrays: dict[str, Array], place: Placing) -> None:
         self._path = path
@@ -735,7 +735,7 @@ class _Reading:
         raise self._damaged(f"{str(content)[:80]} names no tensor")
 
     def tensor(self, name: str, seen_as: str = "") -> Tensor:
-        """Make the tensor of the entry `name`, its array read as the dtype `seen_as` (complex or bfloat16) if given."""
+        """Return a tensor of the entry `name`, the same memory each time; `seen_as`: its dtype if not the entry's."""
         key = (name, seen_as)
         found = self._tensors.get(key)
         if found is not None:

@@ -46,7 +46,7 @@ class Background:
                     threading.Thread(target=self._work, name="vmflow-rehearsal", daemon=True).start()
                 except RuntimeError:  # no thread can be started
                     if not self._threads:
-                        self._waiting.clear()  # without tasks, the first launch of each kernel compiles it
+                        self._waiting.clear()  # a kernel whose task is dropped is compiled at its first launch
                 else:
                     self._threads += 1
 
@@ -56,7 +56,7 @@ class Background:
             return len(self._waiting) + self._running
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until no task is queued or running, for at most `timeout` seconds; returns whether none is."""
+        """Wait at most `timeout` seconds until the pool has no thread, and so no task; return whether it has none."""
         with self._lock:
             return self._done.wait_for(lambda: not self._threads, timeout)
 

@@ -1,8 +1,8 @@
 """The processor for which numpy's BLAS has chosen its kernels, and advice if kernels for another may be faster.
 
-OpenBLAS chooses its kernels when it is loaded, by the model of the processor.  On a model that it does not know, as new
-models are for a while, it uses kernels for an older one.  Only an environment variable set before numpy is imported can
-change that; so this module only gives advice.
+OpenBLAS chooses its kernels when it is loaded, by the model of the processor.  On a model that it does not know, such
+as a new one, it uses kernels for an older model.  An environment variable can change that, but only before numpy is
+imported; so this module only gives advice.
 """
 
 from __future__ import annotations

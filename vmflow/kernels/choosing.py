@@ -1,7 +1,7 @@
 """Chooses the kernels of ops: a `Problem` describes the computation, and `choose` finds the `Kernel` for it.
 
-A kernel is chosen when an op's result is inferred for new shapes and dtypes, by op, metas and device, and cached with
-the inferred result.  The addresses and layouts of the operands are not known then.  So each kernel checks layout,
+A kernel is chosen when an op's result is inferred for new shapes or dtypes, by the `Problem` and the device, and cached
+with the inferred result.  The addresses and layouts of the operands are not known then.  So each kernel checks layout,
 alignment and overlap itself; its result is the same to the bit for all layouts, except where BLAS computes.
 
 `PACKAGES` names each device's package of modules, one for each family of ops, which declare builders of kernels.  The
@@ -109,8 +109,8 @@ class Problem(NamedTuple):
 # A function that makes a kernel: builder(problem) -> the kernel, or only the kernel's function.
 Builder: TypeAlias = "Callable[[Problem], Kernel | Function]"
 
-# The package of kernels of each type of device, with a module for each family of ops.  The simulated device computes
-# with the host's kernels.
+# The package of kernels of each type of device except meta, with a module for each family of ops.  The simulated device
+# computes with the host's kernels.
 PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy", "cuda": "vmflow.kernels.cuda"}
 
 # The builders of kernels: by package, and then by the name of an op or family.
@@ -134,7 +134,7 @@ def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Buil
         package: the device's package of kernels.
 
     Raises:
-        ValueError: if another function is already the builder of one of these ops.
+        ValueError: if another function is already the builder of one of `names`.
     """
     builders = _BUILDERS[package]
 
