@@ -20,7 +20,7 @@ COMPLEX: Final = 3
 class dtype:
     """The type of a tensor's elements: ``vmflow.float32`` and so on; there is one object of each.
 
-    Programs use these objects and make none.
+    Programs use these objects, which raises no errors, and make none.
 
     Attributes:
         name: "float32" and so on.
@@ -46,7 +46,7 @@ class dtype:
 
     @classmethod
     def _found_later(cls, name: str, find: Callable[[], Any], itemsize: int, category: int) -> dtype:
-        """Make a dtype that calls `find` for its numpy dtype when `numpy` is first read, and not before."""
+        """Make a dtype that calls `find` for its numpy dtype when `numpy` is first read."""
         made = cls.__new__(cls)
         made.name, made.itemsize, made.category, made._find = name, itemsize, category, find
         return made
@@ -142,7 +142,7 @@ def from_numpy(array_dtype: Any) -> dtype:
         TypeError: if vmflow has no such dtype (strings, objects, dates, ...), or numpy does not know it.
     """
     found = _BY_NUMPY.get(array_dtype) if isinstance(array_dtype, np.dtype) else None
-    if found is None:  # no numpy dtype, one of another byte order or without a vmflow dtype, or bfloat16 at first
+    if found is None:  # no numpy dtype, one of another byte order, one that vmflow lacks, or bfloat16 at first
         if array_dtype == bfloat16.name:
             return bfloat16  # np.dtype("bfloat16") would fail unless ml_dtypes has been imported
         given = np.dtype(array_dtype)
@@ -155,7 +155,7 @@ def from_numpy(array_dtype: Any) -> dtype:
 
 
 def get_default_dtype() -> dtype:
-    """The default dtype of new floating-point tensors: float32, unless `set_default_dtype` has set another here.
+    """The default dtype of new floating-point tensors in this thread or task; float32 without `set_default_dtype`.
 
     Example:
         >>> flow.get_default_dtype()

@@ -4,8 +4,9 @@
 
     y = rearrange(x, "batch (height h) -> (batch height) h", h=4)
 
-einops itself does not know vmflow.  The first use of such a function from this module, or `register`, imports einops,
-which must be installed, and makes vmflow known to it; then ``einops.rearrange`` and so on take vmflow's tensors, too.
+einops itself does not know vmflow.  Importing such a function from this module, or calling `register`, imports
+einops, which must be installed, and makes vmflow known to it; then ``einops.rearrange`` and so on take vmflow's
+tensors, too.
 """
 
 from __future__ import annotations

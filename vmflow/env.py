@@ -1,7 +1,7 @@
 """``vmflow.env``: the rank of this process and the number of ranks, under OneFlow's names.
 
-A launcher sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them, a program is rank 0 of 1, unless it is
-simulated.
+They are those of a simulation inside `simulate`; else a launcher sets RANK, WORLD_SIZE, LOCAL_RANK and
+LOCAL_WORLD_SIZE, and without these a process is rank 0 of 1.
 """
 
 from __future__ import annotations

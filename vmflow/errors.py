@@ -30,14 +30,14 @@
                +-- BroadcastWarning
 
 A mistake in shapes, dtypes or devices raises, at the call, the built-in exception that a PyTorch user expects, such as
-ValueError.  A kernel's failure raises the kernel's exception, when the kernel's result is read.
+ValueError.  A kernel's exception is raised when the kernel's result is read.
 """
 
 from __future__ import annotations
 
 
 class InternalError(RuntimeError):
-    """vmflow's own state is contradictory: a bug.  Please report it with the message, which may list recent events.
+    """vmflow's own state is contradictory: a bug.  Please report it with the message.
 
     Example:
         >>> issubclass(flow.InternalError, RuntimeError)
@@ -85,7 +85,7 @@ class DeviceDeadlock(RuntimeError):
 
 
 class CollectiveError(RuntimeError):
-    """Ranks could not exchange arrays: the base class of the errors of collectives.
+    """The base class of the errors of collectives and messages between ranks.
 
     Example:
         >>> issubclass(flow.distributed.PeerLost, flow.distributed.CollectiveError)
@@ -103,7 +103,7 @@ class CollectiveMismatch(CollectiveError):
 
 
 class PeerLost(CollectiveError):
-    """A rank has ended, left the communication scope, or could not compute its part; the message names the rank.
+    """A rank has ended, left the communication scope without an exception, or could not compute what it was to send.
 
     Example:
         >>> issubclass(flow.distributed.PeerLost, RuntimeError)

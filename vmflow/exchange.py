@@ -23,7 +23,7 @@ from .instructions.builder import physical_run
 from .ops.creation.creation import chosen_device, from_array, from_numpy, tensor
 from .tensors import Tensor
 
-# DLPack's numbers of device types (12 is an extension's own device, whose memory no other library can access).
+# DLPack's numbers of device types; 12 is an extension's own device.
 _CPU: Final = (1, 0)
 _KINDS: Final = {"cpu": 1, "cuda": 2, "sim": 12}
 
@@ -76,7 +76,7 @@ class _Lender:
 
 
 def lend(tensor: Tensor) -> Array:
-    """Make a writable numpy array that shares the memory of a tensor on the CPU, after waiting for ops issued on it.
+    """Make a writable numpy array that shares the memory of a tensor on the CPU, after waiting for ops on it.
 
     Raises:
         RuntimeError: if the tensor requires a gradient.
@@ -90,7 +90,7 @@ def lend(tensor: Tensor) -> Array:
         # Ops that were issued and have not run yet must not read values that the borrower writes.
         machine.wait(physical_run(machine, lambda builder: builder.await_uses((blob,))))
     blob.storage.shared = True
-    # __array_interface__ has no type code for bfloat16: lend the array as uint16, which has the same size.
+    # __array_interface__ has no type code for bfloat16: lend the array as uint16.
     plain = array.view(np.uint16) if tensor.dtype is dtypes.bfloat16 else array
     lent = np.asarray(_Lender(tensor.detach(), plain))
     return lent.view(array.dtype) if plain is not array else lent
@@ -387,7 +387,7 @@ def _exported(x: Any, **wishes: Any) -> Any:
 def _received(capsule: Any) -> tuple[Array, DType]:
     """Return a numpy array of a capsule's memory, and the vmflow dtype of its elements.
 
-    The capsule is changed so that numpy takes it: bfloat16 becomes uint16, and the device becomes the CPU.
+    The capsule is changed for numpy: bfloat16 becomes uint16, and the device becomes the CPU.
 
     Raises:
         TypeError: if vmflow does not have the dtype.
@@ -437,7 +437,7 @@ def _described(capsule: Any) -> _DLTensor:
     """The `DLTensor` struct inside a DLPack capsule, not a copy: assigning its fields changes the capsule.
 
     Raises:
-        BufferError: if `capsule` does not bear the name of a DLPack capsule that is yet unused.
+        BufferError: if `capsule` does not bear the name of an unused DLPack capsule.
     """
     interface = ctypes.pythonapi
     interface.PyCapsule_GetName.restype = ctypes.c_char_p

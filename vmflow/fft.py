@@ -2,8 +2,7 @@
 
 The transforms take ``norm``, by which some are divided by the product of the transformed lengths: "backward" (the
 inverse ones, the default), "forward" (the others), or "ortho" (all, by its square root).  Lengths (`n`, `s`) cut off
-the input or add zeros at its end, to fit; -1 is the default length.  The functions whose names end in "n" transform the
-dimensions `dim`, by default the last ``len(s)``, or all without `s`.
+the input or add zeros at its end, to fit; -1 is the default length.
 """
 
 from __future__ import annotations
@@ -150,11 +149,11 @@ def fftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The discrete Fourier transform over the dimensions `dim`, by default the last ``len(s)`` or all; see `fft`.
+    """The discrete Fourier transform over `dim`, by default the last ``len(s)`` dimensions or all; see `fft`.
 
     Raises:
         TypeError, ValueError, IndexError, RuntimeError: as `fft`; ValueError for repeated dimensions, or if `s` has
-            another number of lengths than `dim`, or more than `input` has dimensions.
+            not one length for each of `dim`, or more lengths than `input` has dimensions.
 
     Example:
         >>> flow.fft.fftn(flow.eye(2)).real

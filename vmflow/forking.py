@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 # threading.RLock is a function; the type of its result has no public name.
 Lock: TypeAlias = Any
 
-# About the seconds to wait before a fork for one lock, and for all together; the guarded sections take microseconds.
+# About the seconds to wait before a fork for one lock, and for all together.
 _MOMENT: Final = 0.005
 _PATIENCE: Final = 0.1
 

@@ -92,7 +92,7 @@ def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tu
 
     Args:
         func: from tensors to a tensor or a tuple; with `has_aux`, a pair of such a result and anything else.
-        primals: tensors of any shapes.
+        primals: tensors.
         has_aux: whether `func` returns a pair, whose second value is passed on as the third result.
 
     Raises:
@@ -183,7 +183,7 @@ def jacrev(
         func: returns a tensor or a tuple of tensors; with `has_aux`, a pair of such a result and anything else.
         argnums: the positions of the arguments to differentiate by; for a tuple, there is a tuple for each result.
         has_aux: whether `func` returns a pair, whose second value is passed on after the Jacobian.
-        chunk_size: makes no difference, since rows are computed one by one.
+        chunk_size: makes no difference.
 
     Raises:
         ValueError: if `chunk_size` is less than 1; at the call, if there is no such argument.
@@ -279,8 +279,8 @@ def _stacked(states: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
 def _transforming() -> Iterator[list[AutogradMeta]]:
     """A block that computes a derivative; yields the list of the leaves made by it and by derivatives within it.
 
-    The results of an inner derivative may depend on the leaves of an outer one, and keep their history then.  That
-    history leads to leaves of both, so that the outer one has to know those of the inner one when it frees its results.
+    The results of an inner derivative may keep a history that leads to leaves of both derivatives: so the outer one has
+    to know the inner one's leaves when it frees its own results.
     """
     made: list[AutogradMeta] = []
     token = _made.set(made)

@@ -141,7 +141,7 @@ def dispatch(
 def computed(
     op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
 ) -> Tensor:
-    """Issue an op of one result eagerly, without autograd; the shortest path, since nearly every eager op takes it."""
+    """Issue an op of one result eagerly, without autograd."""
     plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
     if plan.spread is not None:
         return _computed_by_ranks(plan, blobs, attributes, scalars)
@@ -200,7 +200,7 @@ def operand_blobs(op: OpExpr, tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
 
 
 def any_requires_grad(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether one of the tensors requires a gradient; reads the field behind `Tensor.requires_grad` to be fast."""
+    """Whether one of the tensors requires a gradient."""
     for tensor in tensors:
         fields: TensorFields = tensor
         autograd = fields._autograd

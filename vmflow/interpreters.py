@@ -43,7 +43,7 @@ class Recorder(Interpreter, Protocol):
     """An interpreter that records ops instead of running them, for instance to build a graph.
 
     Attributes:
-        node: the autograd node whose backward is being recorded, set by the backward pass; else None.
+        node: the autograd node whose backward was recorded last, set by the backward pass; None outside of one.
     """
 
     node: Node | None

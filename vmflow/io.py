@@ -64,8 +64,8 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
     The file is a safetensors file, or numpy's npz if its name ends in ".npz" or `f` is an open file such as
     `io.BytesIO`.
 
-    A file at a path appears whole or not at all: it is written under another name, flushed to the disk, and renamed, so
-    that it replaces a former file.  In the file, a tensor's name is its key in a plain state dict; in nested data, its
+    A file at a path appears whole or not at all: it is written under another name, flushed to the disk, and renamed.
+    In the file, a tensor's name is its key in a plain state dict; in nested data, its
     keys joined by dots; with a number behind it if it is taken.
 
     A tensor's values are stored, but not its `requires_grad` and autograd history.  Tensors that view the same memory
@@ -73,8 +73,8 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
     computed; in a coroutine, ``await vmflow.synchronize()`` first, so as not to block the event loop.
 
     A graph for prediction that has been built is written to a folder, with its ops and variables, so that `load_graph`
-    returns a graph that needs neither its class nor its modules.  A graph built for several shapes of arguments
-    (see `nn.Graph.with_dynamic_input_shape`) is saved with all of them.
+    returns a graph that needs neither its class nor its modules.  For each kind of arguments that the
+    graph keeps (see `nn.Graph.with_dynamic_input_shape`), the form for the present state is saved.
 
     Args:
         obj: tensors, Python numbers, strings, None, and dicts (keys are strings or integers), lists and tuples of
@@ -82,13 +82,14 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
         f: the path of the file, or of the folder of a graph; or a binary file open for writing, which is written from
             its current position and left open.
         global_dst_rank: the only rank that writes the file, needed if `obj` has global tensors, which are saved whole.
-            All ranks call `save`; the others do not wait for the file.  `distributed.checkpoint.save` lets each rank
-            write its parts.
+            All ranks call `save`; the others do not wait for the file.  Ignored for a graph.
+            `distributed.checkpoint.save` lets each rank write its parts.
 
     Raises:
         TypeError: if `f` is neither a path nor a binary file; for a value that cannot be saved: the message has its
             keys, and no file is touched.
-        RuntimeError: if a graph has not been built, or trains; for a tensor on the meta device.
+        RuntimeError: if a graph has not been built, has changed since, trains, or takes a loader's batches; for a
+            tensor on the meta device.
         FileExistsError: if `obj` is a graph and `f` exists and is neither an empty folder nor a saved graph.
         ValueError: if a list or dict contains itself, or `obj` has a global tensor and `global_dst_rank` is None; if
             there is no such rank.
@@ -160,11 +161,10 @@ def load(
 
     It also reads PyTorch's files, ``.pt`` or ``.pth``, in both formats of ``torch.save``: tensors and parameters,
     which share memory as when they were saved, and numbers, strings, bytes, None, dicts, lists, tuples, sets, sizes,
-    dtypes and devices.  Their pickle is read by a reader that runs no code; any other object in it is an error.
+    dtypes and devices.  Their pickle is read without running code; any other object in it is an error.
 
     Args:
         f: the path of the file, or a binary file open for reading, which is read from its current position to its end.
-            The first bytes of the file tell its format.
         map_location: the device that the tensors are put on, by default the CPU.  Or a dict from the names of devices
             that tensors were saved on to the devices that they are put on, the CPU for missing names.  Or a function of
             a storage on the CPU and the name of the device that it was saved on; it returns a device, the storage or
@@ -471,7 +471,7 @@ def _put_safetensors(path: str, arrays: dict[str, Array], described: str) -> Non
 
 
 def _put_npz(path: str | IO[bytes], arrays: dict[str, Array], described: str) -> None:
-    # Does the same as numpy.savez, whose keyword arguments do not allow every name.
+    # As numpy.savez, whose keyword arguments do not allow every name.
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for name, array in [*arrays.items(), (_KEY, np.array(described))]:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:

@@ -6,5 +6,5 @@ kernels beside shapes and dtypes, `numpy` has the host's kernels, and `native` t
 """
 
 # `native.loading` registers functions that run before and after forks.  It is imported with this package, so that no
-# thread registers them, at its first op, while another thread forks.
+# thread registers them while another thread forks.
 from .native import loading as _loading  # noqa: F401

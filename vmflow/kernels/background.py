@@ -10,7 +10,7 @@ from typing import Final, final
 
 from vmflow.forking import lock_held_while_forking
 
-# The most threads that compile CUDA kernels; a program without cached kernels may need hundreds of kernels.
+# The most threads that compile CUDA kernels.
 _MOST_THREADS: Final = 4
 
 # The most seconds that the end of the process waits for the compiling threads.

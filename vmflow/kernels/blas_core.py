@@ -32,7 +32,7 @@ _WITH_AVX512: Final = frozenset({"skylakex", "cooperlake", "sapphirerapids"})
 
 def libraries() -> list[str]:
     """Return the paths of the OpenBLAS libraries in numpy's wheel; none where numpy uses a library of the system."""
-    # This uses no pathlib, whose import takes 5 milliseconds: a program's first large matrix product calls `libraries`.
+    # Without pathlib, whose import takes milliseconds: a program's first large matrix product calls this function.
     package = os.path.dirname(np.__file__)
     folders = (os.path.join(os.path.dirname(package), "numpy.libs"), os.path.join(package, ".dylibs"))
     return sorted(

@@ -2,10 +2,10 @@
 
 A kernel is chosen when an op's result is inferred for new shapes or dtypes, by the `Problem` and the device, and cached
 with the inferred result.  The addresses and layouts of the operands are not known then.  So each kernel checks layout,
-alignment and overlap itself; its result is the same to the bit for all layouts, except where BLAS computes.
+alignment and overlap itself.
 
-`PACKAGES` names each device's package of modules, one for each family of ops, which declare builders of kernels.  The
-host's package is `vmflow.kernels.numpy`.  A module is imported when `choose` first looks for a builder of its family.
+`PACKAGES` names each device's package of modules, one for each family of ops, which declare builders of kernels.  A
+module is imported when `choose` first looks for a builder of its family.
 """
 
 from __future__ import annotations
@@ -50,9 +50,6 @@ class Kernel:
         keeps: whether, where a gradient will be wanted, another op should run in place of this one: one that also
             returns intermediate results for the gradient.
         casts: whether the function casts its result to the dtype of `out`; otherwise the caller does.
-
-    Attributes:
-        function, placed, scratch, sharing, keeps, casts: see above.
     """
 
     __slots__ = ("_bound", "casts", "function", "keeps", "placed", "scratch", "sharing")
@@ -127,7 +124,7 @@ def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Buil
 
     The name of a family stands for all of its ops that have no builder of their own.
 
-    A function may declare itself again, since Ctrl-C may interrupt the import of a module, which is then repeated.
+    A function may declare itself again, when an import that Ctrl-C has interrupted is repeated.
 
     Args:
         names: names of ops, or of a family of ops.
@@ -150,10 +147,7 @@ def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Buil
 
 
 def kernel_of(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Function], Function]:
-    """Declare that the decorated ``function(problem, *input arrays, *scalars, out)`` computes the ops in `names`.
-
-    `builds` is for functions that prepare a kernel when it is chosen.
-    """
+    """Declare that the decorated ``function(problem, *input arrays, *scalars, out)`` computes the ops in `names`."""
 
     def declare(function: Function) -> Function:
         @builds(*names, package=package)
@@ -178,7 +172,7 @@ def origin_of(function: Any) -> tuple[str, str]:
 
 
 def leave(*arguments: Any) -> Any:
-    """Return the last argument, `out`, and compute nothing: for all kernels of the meta device, which has no memory."""
+    """Return the last argument, `out`, and compute nothing: for all kernels of the meta device."""
     return arguments[-1]
 
 
