@@ -90,6 +90,8 @@ def grad_and_value(
 def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tuple[Any, ...]:
     """Compute ``func(*primals)``, and make a function that multiplies vectors with `func`'s Jacobian from the left.
 
+    The Jacobian is conjugated for complex primals, as in PyTorch.
+
     Args:
         func: from tensors to a tensor or a tuple; with `has_aux`, a pair of such a result and anything else.
         primals: tensors.
@@ -97,7 +99,7 @@ def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tu
 
     Raises:
         TypeError: if a primal or a result of `func` is no tensor.
-        RuntimeError: for primals of integers or bools; from that function, if the vectors do not fit the results.
+        RuntimeError: for primals of integers or bools; from the second result, if the vectors do not fit.
 
     Example:
         >>> output, multiply = flow.func.vjp(lambda x: x * x, flow.tensor([1.0, 2.0]))
@@ -145,8 +147,7 @@ def jvp(
 
     Raises:
         TypeError: if a primal, a tangent or a result of `func` is no tensor.
-        RuntimeError: for primals of integers or bools; if the tangents do not have the shapes of the primals; by
-            `strict`.
+        RuntimeError: for primals or results of integers or bools; if the tangents do not fit; by `strict`.
 
     Example:
         >>> flow.func.jvp(lambda x: x * x, (flow.tensor([1.0, 2.0]),), (flow.ones(2),))
@@ -177,7 +178,7 @@ def jacrev(
     has_aux: bool = False,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """Make a function that computes the Jacobian of `func`: the derivatives of each result by each chosen argument.
+    """Make a function that computes `func`'s Jacobian by each chosen argument, conjugated for complex arguments.
 
     Args:
         func: returns a tensor or a tuple of tensors; with `has_aux`, a pair of such a result and anything else.

@@ -283,7 +283,7 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
 
 
 def settled_array(tensor: Tensor) -> Array:
-    """The array of a computed CPU tensor that is its whole storage, contiguous; else, or with a race check, None."""
+    """The array of a computed CPU tensor whose elements fill its storage in order; else, or with a race check, None."""
     fields: TensorFields = tensor
     blob = fields._blob
     storage = blob.storage
