@@ -46,7 +46,7 @@ class Picture(NamedTuple):
         return "\n".join([f"digraph {_quoted(self.name)} {{", *_indented(lines), "}", ""])
 
     def html(self) -> str:
-        """Return HTML for notebooks: the image, or for a very large one a text about ways to draw it."""
+        """Return HTML for notebooks: the image, or for more than `_MOST_NODES` nodes a line that names ways to draw."""
         if len(self.nodes) > _MOST_NODES:
             return line(self.name, f"{len(self.nodes)} nodes, too many for a notebook; to_svg() and to_dot() draw them")
         return stacked(line(self.name), scrolling(self.svg()))

@@ -20,7 +20,7 @@ def execution_order(
     kept: Collection[int] = (),
     alignment: int = ALIGNMENT,
 ) -> list[int]:
-    """Choose an order for ops: without in-place results, its peak of memory is at most that of the given order.
+    """Choose an order for ops; its peak of memory, without in-place results, is at most that of the given order.
 
     For "memory": the order with the lowest peak among the given order, two depth-first orders (an op's operands are
     computed directly before it) and a greedy one (next comes the op that frees most bytes, or adds least).
@@ -40,8 +40,8 @@ def execution_order(
         The positions of the ops, in the order in which they should run.
 
     Raises:
-        ValueError: if the ops could not run in the given order; for edges with unknown ops, a buffer of unknown size,
-            an alignment below 1, or any other `prefer`.
+        ValueError: if the ops could not run in the given order; for edges with unknown ops, a buffer of unknown size
+            or of two producers, an alignment below 1, or any other `prefer`.
     """
     if prefer not in ("memory", "speed"):
         raise ValueError(f'prefer must be "memory" or "speed", not {prefer!r}')
@@ -67,7 +67,7 @@ class _Work:
         readers: by buffer that can be freed, the ops that read the buffer.
         sizes: the sizes of the buffers that ops produce and that are not pinned.
         makes: by op, the bytes of all its results in `sizes`.
-        drops: by op, the bytes of its results that no op reads and that are not kept.
+        drops: by op, the bytes of its results in `sizes` that no op reads and that are not kept.
     """
 
     before: list[list[int]]
@@ -174,7 +174,7 @@ def _greedy(work: _Work) -> list[int]:
     """Order ops greedily: next comes the ready op that frees most bytes or adds least; the given order breaks ties."""
     waits_for = [len(sources) for sources in work.before]
     left = {name: len(readers) for name, readers in work.readers.items()}
-    # By buffer, the sum of the positions of its remaining readers: of one reader left, the sum is the position.
+    # By buffer, the sum of the positions of its remaining readers: if one is left, the sum is its position.
     to_come = {name: sum(readers) for name, readers in work.readers.items()}
     adds = [made - dropped for made, dropped in zip(work.makes, work.drops, strict=True)]
     for name, readers in work.readers.items():

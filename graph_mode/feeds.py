@@ -27,7 +27,7 @@ from .args_tree import Tree
 
 @final
 class Feed:
-    """A queue of the batches of one data loader, which all builds of a graph share.
+    """A queue of the batches of one data loader; all builds of a graph share the queue.
 
     Args:
         source: a loader, which can be iterated over again and again; or an iterator, which ends.
@@ -51,8 +51,7 @@ class Feed:
         A loop that begins in the middle of the source goes on at its beginning, for as many batches as the source has.
 
         Raises:
-            StopIteration: if the loop has taken these; or if `source` has no batches, or is an iterator and ends
-                earlier.
+            StopIteration: if `source` has at most `taken` batches, or is an iterator and ends before this batch.
         """
         with self._lock:
             while len(self._fetched) <= place and not self._over(taken):
@@ -139,7 +138,7 @@ def take_batches(outlets: Sequence[Outlet]) -> list[Tensor]:
     Raises:
         ValueError: if a batch does not fit the batch that the graph was built for.  All are taken nevertheless, so that
             several loaders stay in step.
-        StopIteration: if an iterator has ended; no batch is taken then.
+        StopIteration: if an iterator ends too early, or a loader has no batches; no batch is taken then.
     """
     for outlet in outlets:
         outlet.feed.ahead(outlet.place)
@@ -167,7 +166,7 @@ class RecordedBatches(Iterator[Any]):
     """The iterator over a data loader within `build`.
 
     Args:
-        take: records and returns the next batch, given the number of those before it; raises StopIteration at the
+        take: records and returns the next batch, given the number of batches before it; raises StopIteration at the
             loader's end.
     """
 

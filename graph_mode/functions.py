@@ -128,7 +128,7 @@ class FunctionGraph(Graph):
         return paths
 
     def _learn(self, names: naming.Names, paths: naming.Paths) -> None:
-        """Add to `names` and `paths` the tensors and modules that the function uses, under the names in its code."""
+        """Add to `names` and `paths` the tensors and modules among `naming.surroundings` of the function."""
         function = _FUNCTION.get()
         for name, value in naming.surroundings(function) if function is not None else ():
             if isinstance(value, Tensor):
@@ -155,7 +155,7 @@ class CompiledFunction:
         graph: the function's graph; for a method, the graph of calls through the class, with the object as argument.
 
     Raises:
-        TypeError: by a call as a method, if the object cannot be referred to weakly.
+        TypeError: by the method, if its object cannot be referred to weakly.
 
     Example:
         >>> double = flow.nn.Graph.trace(lambda x: x * 2)
@@ -187,14 +187,15 @@ class CompiledFunction:
             kwargs: the function's keyword arguments, treated in the same way.
 
         Raises:
-            SessionClosed: if the session of the build that the call uses has been closed.
+            ValueError, StopIteration, SessionClosed, VirtualMachineClosed: as for a call of a `Graph`.
             RuntimeError: by a function of the type "train", if another graph is being built.
-            TypeError, ValueError: by a function of the type "train", if it returns no loss with a gradient.
+            TypeError, ValueError: by a function of the type "train", if it returns no loss of one element that requires
+                a gradient.
         """
         return _call(self._options, self._function, self.graph, args, kwargs)
 
     def call_for(self, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the function as a method of `instance`, through that object's graph."""
+        """Call the function as a method of `instance`; see `__call__`, for the graph of that object."""
         method = self._function.__get__(instance)
         return _call(self._options, method, self.graph_of(instance), args, kwargs)
 
@@ -280,7 +281,7 @@ def _with_tensors(value: Any) -> Any:
 
 
 def trace(func: Callable[..., Any]) -> CompiledFunction:
-    """Make a function of tensors run as a graph, built by its first call: ``nn.Graph.trace(func)``.
+    """Return a function that runs `func` as a graph, built by its first call: ``nn.Graph.trace(func)``.
 
     Args:
         func: a function, a method or a module.
@@ -333,9 +334,10 @@ def global_function(
 
     Raises:
         TypeError: if the function is a class, a graph, a classmethod or staticmethod, a coroutine function or a
-            generator, or cannot be called; if `function_config` or an optimizer is an object of another class, or
-            `type` is a `GraphConfig`.
-        ValueError: for any other `type`; if "train" has no optimizer, "predict" has one, or schedulers do not fit.
+            generator, or cannot be called; if `function_config` is no `GraphConfig`, or `type` is one; if
+            `Graph.add_optimizer` refuses an optimizer or a scheduler.
+        ValueError: for any other `type`; if "train" has no optimizer, "predict" has an optimizer or scheduler, or
+            schedulers do not fit.
 
     Example:
         >>> weight = flow.nn.Parameter(flow.ones(2))

@@ -219,8 +219,8 @@ class Graph:
             lr_sch: a learning rate scheduler of that optimizer; each call of the graph steps the scheduler.
 
         Raises:
-            TypeError: if `optim` is no optimizer, or its class has a `step` of its own, as `LBFGS` has; if the
-                scheduler is a `ReduceLROnPlateau`, whose step needs a metric.
+            TypeError: if `optim` is no optimizer, or its class has a `step` or `take_step` of its own, as `LBFGS` has;
+                if the scheduler is a `ReduceLROnPlateau`, whose step needs a metric.
             ValueError: if `lr_sch` is not a scheduler of this optimizer.
             RuntimeError: if the graph `is_compiled`.
         """
@@ -383,7 +383,7 @@ class Graph:
         """Build and compile the graph for arguments of these shapes, unless it is built for them, without running it.
 
         Raises:
-            ValueError: as for a call.
+            ValueError, SessionClosed, RuntimeError: as for a call.
         """
         tree, tensors = args_tree.flatten_call(args, kwargs)
         self._compile_for(tree, tensors)
@@ -616,7 +616,7 @@ class Graph:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the graph has been built and not closed since; loading the state of optimizers closes it, too."""
+        """Whether the graph has been built and not closed since; `load_state_dict` can close it, too."""
         return bool(self._compiled)
 
     @property
@@ -657,7 +657,8 @@ class Graph:
     def load_state_dict(self, state_dict: Mapping[str, Mapping[str, Any]], strict: bool = True) -> None:
         """Restore the state of modules, optimizers, schedulers and grad scaler from a `state_dict`.
 
-        Modules come first, and stay loaded if the `load_state_dict` of an optimizer, scheduler or scaler raises.
+        Modules come first, and stay loaded if the `load_state_dict` of an optimizer, scheduler or scaler raises.  A
+        graph with optimizers is closed at the end if a state of these three has been loaded.
 
         Args:
             state_dict: the states by name; the given state of a module has to be complete in any case.

@@ -4,7 +4,7 @@ A form, the result of one build, depends on the attributes that `build` has read
 (`reads.py`), which may be those of their classes, on the values that its functions use from their surroundings
 (`surroundings.py`), on the settings of the graph, on global hooks, and on autocast and the defaults of new tensors.  A
 call compares autocast and the defaults, the surrounding values and attributes of classes by identity, and one count of
-changes (`vmflow.changes`); if one of these differs, it compares everything.
+changes (`vmflow.changes`); if one of these differs, it compares everything, else only values that change uncounted.
 
 Values that building itself changes are not compared; else a counter in `forward` would make every call build again.
 """
@@ -108,7 +108,7 @@ def frozen(value: Any, depth: int = 0) -> Any:
 
 
 def _changes_in_place(value: Any, depth: int = 0) -> bool:
-    """Whether the stand-in `frozen` of a value can become another one without a change that `COUNT` counts."""
+    """Whether `frozen` can return another stand-in for a value later, without a change that `COUNT` counts."""
     if isinstance(value, _MUTABLE):
         return True
     if not isinstance(value, _CONTAINERS) or depth == _DEEPEST or len(value) > _MOST_ITEMS:

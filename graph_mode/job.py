@@ -77,7 +77,7 @@ class Job:
 
     @cached_property
     def inputs(self) -> tuple[int, ...]:
-        """The ids of the buffers that a caller fills: with the flattened arguments, then with batches of loaders."""
+        """The ids of the input buffers: those of the flattened arguments, then those of loaders' batches."""
         return tuple(self._fed("feed_input"))
 
     @cached_property
@@ -128,11 +128,11 @@ class Job:
         """Check that the job can run.
 
         Raises:
-            ValueError: for an operand of an unknown buffer, or of one that has not been written before; for feeds that
-                are malformed, do not come first or feed a buffer twice, buffers of arguments and variables that are not
-                fed, and fetches that are malformed or do not come last; for ops of one phase that read buffers made in
-                the other, except for the ops that connect the phases; for micro-batches that use a variable that the
-                step has changed before.
+            ValueError: for an operand of an unknown buffer; for reading a buffer to which nothing was written; for
+                feeds that are malformed, do not come first or feed a buffer twice, buffers of arguments and variables
+                that are not fed, and fetches that are malformed or do not come last; for ops of one phase that read
+                buffers made in the other, except for the ops that connect the phases; for micro-batches that use a
+                variable that the step has changed before.
         """
         filled = self._there_before()
         before: Kind = "feed_input"
@@ -220,8 +220,8 @@ class Job:
             constants: by buffer, the values of all constants; None leaves them out, for a job that is not to run.
 
         Raises:
-            ValueError: if the text is damaged or was written by a newer version, or the constants do not fit; names the
-                place.
+            ValueError: if the text is damaged, uses unknown ops or was written by a newer version, or the constants do
+                not fit; names the place.
             DeviceUnavailable: if an op runs on a device that cannot be used here.
         """
         return job_from_json(Job, text, constants)

@@ -142,10 +142,10 @@ class JobOp:
         attributes: as at the op's call.
         scalars: as at the op's call; a scalar may be `Drawn`.
         kind: see `Kind`.
-        module: the path of the module whose forward called the op, or the op whose gradient it computes, such as
-            "model.layers.0"; "" for none.
-        line: the user's line that called the op, or whose gradient the op computes; "" for none.
-        backward: whether it belongs to a backward pass.
+        module: the path of a module, such as "model.layers.0", whose forward called this op, or called the op whose
+            gradient this op computes; "" for none.
+        line: the user's line that called this op, or the op whose gradient this op computes; "" for none.
+        backward: whether a backward pass recorded it for an autograd node; the pass's first gradient is not.
         phase: "step" runs once per launch; "micro" once for each micro-batch, if gradients are accumulated.
         stage: the pipeline stage; stages from 1 on have compute streams of their own.
         cost: the estimated nanoseconds of an update; 0 for other ops, see `cost_of`.
@@ -185,7 +185,7 @@ class JobOp:
                 yield operand.buffer
 
     def writes(self) -> Iterator[int]:
-        """The ids of the buffers that it changes or makes."""
+        """The ids of the buffers that the op changes or makes."""
         for operand in self.outputs:
             yield operand.buffer
 
@@ -211,7 +211,7 @@ class JobOp:
 
 
 def feed(buffer: Buffer) -> JobOp:
-    """The op that feeds an argument or a variable into its buffer."""
+    """The op that feeds a buffer of the role "input" or "variable"."""
     kind: Kind = "feed_input" if buffer.role == "input" else "feed_variable"
     return JobOp(BOUNDARY[kind], (), (Operand(buffer.id, buffer.meta),), kind=kind)
 
@@ -229,8 +229,8 @@ def between_feeds_and_fetches(
     Args:
         ops: the ops that compute.
         buffers: the buffers of the job, by id.
-        inputs: the ids of the arguments' buffers, in the order of the flattened arguments.
-        outputs: the results, in the order of the flattened results.
+        inputs: the ids of the buffers of the role "input", in the order in which a launch gives them.
+        outputs: the operands to fetch, in order.
     """
     variables = [buffer for _, buffer in sorted(buffers.items()) if buffer.role == "variable"]
     feeds = [feed(buffer) for buffer in (*[buffers[number] for number in inputs], *variables)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class JobQueue:
     """Starts launches in order.
 
-    Up to `at_once` launches of one runtime overlap; those of others wait until all of them have ended.
+    Up to `at_once` launches of one runtime overlap; launches of other runtimes wait until these have ended.
     """
 
     def __init__(self) -> None:
@@ -36,21 +36,21 @@ class JobQueue:
         self._count = 0
 
     def enter(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Start this launch as soon as its arguments are available and the launches before it allow."""
+        """Start this launch as soon as its arguments are available and the launches before it allow; end a failed one."""
         self._waiting.append((runtime, launch))
         self.advance()
 
     def leave(self) -> None:
-        """Note that a started launch has ended."""
+        """Note that a started launch has ended, and start launches that can start now."""
         self._left.append(None)
         self.advance()
 
     def has_one(self) -> bool:
-        """Whether no other launch runs besides the one that is being started."""
+        """Whether all launches that the queue started, but the one being started, have ended."""
         return self._count == 1
 
     def advance(self) -> None:
-        """Start all launches that can start, in order; one thread at a time does so."""
+        """Start launches that can start, and finish failed ones, in order; one thread at a time does so."""
         self._again = True
         escaping: BaseException | None = None
         # If another thread holds the turn now, it reads `_again` after it has released the turn.
@@ -68,7 +68,7 @@ class JobQueue:
             raise escaping
 
     def renew(self) -> None:
-        """Free the queue's lock in a forked child; see `TurnLock.renew`."""
+        """Free the queue's lock in a forked child, and `advance` if that was asked for; see `TurnLock.renew`."""
         self._turn.renew()
         if self._again:
             self.advance()

@@ -35,7 +35,7 @@ class Launch:
         inputs: the arguments' arrays; empty before `fetch`, and after their last use.
         over_to: called once, when the launch has ended; None to call nothing.
         own: the storages from which `fetch` copies arguments, since the run changes them.
-        opened: whether the arguments are available, or will not be read.
+        opened: whether the queue may start the launch: its arguments are available, or will not be read.
         failure: the first failure, or None.
         over: whether the launch has ended.
         started: whether the launch has been started by the queue.
@@ -149,7 +149,7 @@ class Launch:
         return blob.destination()
 
     def put_output(self, number: int, array: Array) -> None:
-        """Copy a result to its memory, if there is memory for it."""
+        """Copy a result to its memory, unless its storage holds a failure."""
         blob = self.results[number]
         if blob.storage.failure is None:  # for example, no memory
             assign(blob.destination(), array)

@@ -1,8 +1,8 @@
 """The lazy interpreter records ops into a `Job` instead of running them.
 
-A lazy tensor is an ordinary one whose storage is a `LazyStorage`: a buffer of the job, without memory.  Ordinary
-tensors that are used while a graph is built become variables of its job, which share their memory; those that `build`
-makes from data become constants.
+A lazy tensor is a `Tensor` whose storage is a `LazyStorage`: a buffer of the job, without memory.  Other tensors that
+are used while a graph is built become variables of its job, which share their memory; tensors that `build` makes from
+data become constants.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class JobBuilder:
 
     Args:
         name: the name of the graph.
-        names: by storage, the name in the job of a module's or optimizer's tensor, and the tensor.
-        paths: by module, its path in the graph.
+        names: by storage of a tensor outside, the name in the job, and the tensor; `build` adds others.
+        paths: by module, its path in the graph; `build` adds others.
         stages: by the path of a module, its pipeline stage.
         feeds: by the id of a data loader, the `Feed` of its batches; new loaders are added.
         stack: the depth of the call stack to note for each op, and whether only the user's calls count; None for none.
@@ -99,7 +99,7 @@ class JobBuilder:
         outlets: the batches that `build` takes; their tensors are the last inputs of the job, in order.
         generators: the random generators other than the caller's default one; `Draw.generator` counts them from 1.
         gradients_read: the leaves outside whose `grad` was read before `build` has changed it, and what it was.
-        cleared: the leaves outside whose `grad` was set to None (True) or to zero, by `zero_grad` or by assignment.
+        cleared: the leaves outside whose `grad` was assigned or set to None (True), or else zeroed (False).
         node: the autograd node whose backward ops are being recorded; None outside of a backward pass.
         paths: as given.
         stages: as given.
@@ -142,7 +142,7 @@ class JobBuilder:
         self._inputs: list[int] = []
         self._numbers: list[int] = []
         self._draws: list[Draw] = []
-        # The buffers of tensors outside, by their storages; and the storages made from data while building.
+        # The buffers of variables and constants, by storage; and the storages made from data while building.
         self._captured: dict[Storage, LazyStorage] = {}
         self._made: set[Storage] = set()
         # Results of ops, each with its module's path, until `_module_of` sorts them by node into `_modules`.
@@ -228,7 +228,7 @@ class JobBuilder:
         return results
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """Return the tensor if it is a whole temporary buffer, not a slice by "unpack", for `gather`; else a copy."""
+        """Return the tensor if it is a whole temporary buffer that no "unpack" writes, else a copy; for `gather`."""
         blob = blob_of(tensor)
         operand = self._operand(blob)
         buffer = self._buffers[operand.buffer]
@@ -345,7 +345,7 @@ class JobBuilder:
         self._made.add(storage)
 
     def accumulates(self, autograd: AutogradMeta) -> None:
-        """Before the first gradient is added to a tensor's `grad`, set the old one aside, so that sums begin at 0."""
+        """Before the first gradient is added to a tensor's `grad`, set its earlier gradient aside."""
         if autograd not in self._gradients:
             before = autograd.grad
             if before is None or not before.is_lazy:
@@ -353,9 +353,7 @@ class JobBuilder:
                 autograd.replace(None)
 
     def reads_gradient(self, tensor: Tensor) -> None:
-        """Before a tensor's `grad` is read, note the leaf and its gradient of earlier calls, unless `build` has changed
-        it: the form is used again only while that gradient, if ops use it, or else its presence stays the same.
-        """
+        """Before the `grad` of a leaf outside is read, note its earlier gradient, unless `build` has changed `grad`."""
         autograd = autograd_of(tensor)
         if autograd is not None and autograd.node is None and not tensor.is_lazy and autograd not in self._gradients:
             self.gradients_read.setdefault(autograd, autograd.grad)
@@ -377,7 +375,7 @@ class JobBuilder:
             autograd.replace(gradient)
 
     def is_used(self, tensor: Tensor) -> bool:
-        """Whether the job has a buffer for a tensor from outside, which `build` uses; for use before `finish`."""
+        """Whether the job has a buffer for a tensor from outside; to be called before `finish`."""
         return blob_of(tensor).storage in self._captured
 
     # Buffers and ops
@@ -429,9 +427,9 @@ class JobBuilder:
         return lazy
 
     def _copy_if_given(self, blob: Blob) -> None:
-        """Before a constant or an argument is written, record an op that copies it at each launch.
+        """Before a constant or an input of the job is written, record an op that copies it at each launch.
 
-        All tensors that share its memory refer to the copy from now on.
+        All tensors that share the original's storage refer to the copy from now on.
         """
         storage = self._capture(blob)
         original = self._buffers[storage.buffer]
