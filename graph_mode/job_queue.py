@@ -36,7 +36,7 @@ class JobQueue:
         self._count = 0
 
     def enter(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Start this launch as soon as its arguments are available and the launches before it allow; end a failed one."""
+        """Start this launch, or end it if it has failed, once its arguments and the launches before it allow."""
         self._waiting.append((runtime, launch))
         self.advance()
 
