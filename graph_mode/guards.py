@@ -255,7 +255,7 @@ class Watch:
 
     Args:
         kind: the class of graphs whose attribute reads are recorded.
-        own: the attributes that the graph class itself uses, which are ignored.
+        own: the attributes of graphs that the graph class itself uses, which are ignored.
         functions: the functions known before building that may run in it.
     """
 

@@ -69,7 +69,7 @@ class Reads:
     """Records reads of attributes.
 
     Args:
-        unseen: names of attributes to ignore.
+        unseen: names of attributes of objects other than modules, to ignore.
 
     Attributes:
         owners: by id, the objects whose attributes were read.
@@ -87,7 +87,9 @@ class Reads:
     def note(self, owner: Any, name: str) -> None:
         """Record the value of an attribute that is about to be read, at its first read in the recorder's thread."""
         key = (id(owner), name)
-        if key in self.values or name in self._unseen or threading.get_ident() != self._thread:
+        if key in self.values or threading.get_ident() != self._thread:
+            return
+        if name in self._unseen and not isinstance(owner, Module):
             return
         self.owners[key[0]] = owner
         value = self.values[key] = own_value(owner, name)

@@ -449,6 +449,21 @@ def test_attributes_of_the_graph() -> None:
     assert other(flow.ones(1, 2)).tolist() == [[1, 1]]
 
 
+@pytest.mark.parametrize("name", ["config", "name", "_kind"])
+def test_attributes_of_modules_that_are_named_as_those_of_graphs(name: str) -> None:
+    class Scale(nn.Module):
+        def forward(self, x: flow.Tensor) -> Any:
+            return x * getattr(self, name)
+
+    module, x = Scale(), flow.ones(2)
+    setattr(module, name, 2)
+    graph = Of(module)
+    assert graph(x).tolist() == [2, 2]
+    setattr(module, name, 3)
+    assert graph(x).tolist() == [3, 3]
+    assert forms(graph) == 2
+
+
 def test_settings_after_the_build() -> None:
     net = nn.Linear(3, 3)
     graph, x = Of(net), flow.ones(2, 3)
