@@ -196,7 +196,12 @@ class CompiledGraph:
             runtime = self._runtime(mode)
 
     def run_by_vm(self, arguments: Sequence[Tensor], numbers: Sequence[float]) -> Any:
-        """Run the graph once, op by op as instructions of the virtual machine, instead of by its plan."""
+        """Run the graph once, op by op as instructions of the virtual machine, instead of by its plan.
+
+        Raises:
+            ValueError: as in `call`.
+        """
+        self._variables = self._present_variables()
         machine = current_machine()
         draws = self._draws()
         results = vm_run.run(machine, self.full_job, self._bindings, arguments, numbers, draws)

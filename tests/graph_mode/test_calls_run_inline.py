@@ -123,9 +123,15 @@ def test_a_parameter_of_other_memory_is_seen() -> None:
     np.testing.assert_allclose(graph(x).numpy(), wanted(graph, x), rtol=1e-5)
     parameter.data = flow.full((2, 3), 3.0)
     np.testing.assert_allclose(graph(x).numpy(), x.numpy() @ np.full((3, 2), 3.0) + 1, rtol=1e-5)
-    parameter.data = flow.zeros(3, 3)
-    with pytest.raises(ValueError, match="and is now"):
-        graph(x)
+    for data, said in [
+        (flow.zeros(3, 3), "and is now"),
+        (flow.ones(2, 3, dtype=flow.float64), "and is now"),
+        (flow.arange(6.0).reshape(3, 2).T, "a view of another tensor"),
+    ]:
+        parameter.data = data
+        for call in (graph, graph.run_by_vm):
+            with pytest.raises(ValueError, match=said):
+                call(x)
 
 
 def test_a_failed_argument_fails_the_call_and_no_other() -> None:
