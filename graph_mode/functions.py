@@ -141,7 +141,7 @@ class FunctionGraph(Graph):
 class CompiledFunction:
     """A function that runs as a graph, made by `global_function` or `trace`.
 
-    In a class it is a method, with a graph for each object.
+    As an attribute of a class, a function is a method, with a graph for each object; a module is not.
 
     The function's Python code runs once for each build of its graph; later calls repeat the recorded computations with
     tensors only.  Values of arguments that are no tensors, and all that `Graph.build` lists, such as autocast, are part
@@ -200,7 +200,7 @@ class CompiledFunction:
         return _call(self._options, method, self.graph_of(instance), args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
+        if instance is None or not hasattr(self._function, "__get__"):
             return self
         return BoundFunction(self, instance)
 

@@ -304,6 +304,14 @@ def test_a_method_has_a_graph_for_each_object() -> None:
     equal(one.named(x)["Scaler"], x + 1)
 
 
+def test_a_module_in_a_class_is_no_method() -> None:
+    class Activated:
+        relu = nn.Graph.trace(nn.ReLU())
+
+    assert Activated().relu is Activated.relu
+    assert Activated().relu(flow.tensor([-1.0, 2.0])).tolist() == [0, 2]
+
+
 @pytest.mark.usefixtures("collected")
 def test_an_object_goes_with_its_graphs() -> None:
     scaler = Scaler(2.0)
