@@ -268,7 +268,7 @@ class Graph:
         return self
 
     def share_from(self, shared_graph: Graph) -> None:
-        """Use the modules, optimizers, grad scaler and `config` of another graph of this class; both then share them.
+        """Use the modules, optimizers, grad scaler and `config` of another graph of this class, without copying them.
 
         Raises:
             TypeError: if `shared_graph` is a graph of another class.
@@ -364,7 +364,7 @@ class Graph:
         return compiled.run_by_vm(tensors, rates)
 
     def _prepared(self, args: Any, kwargs: Any) -> tuple[CompiledGraph, list[Tensor], list[float]]:
-        """Get the form, take batches and step schedulers; return the form, inputs, and rates before the step."""
+        """Get the form, take batches and step schedulers; return form, inputs, and the rates before these steps."""
         tree, tensors = args_tree.flatten_call(args, kwargs)
         compiled = self._compile_for(tree, tensors)
         if compiled.outside.outlets:
@@ -432,7 +432,7 @@ class Graph:
         return not self._dynamic or all([outlet.misfit() is None for outlet in form.outside.outlets])
 
     def _keep(self, key: Any, form: CompiledGraph) -> None:
-        """Keep a new form, and close the least recently used beyond the limits; warn once about too many states."""
+        """Keep a new form, and close the forms beyond the limits, used longest ago; warn once about too many states."""
         others = self._compiled.get(key, [])
         self._compiled[key] = [form, *others[: _STATES - 1]]
         self._forms = (*self._forms, form)
@@ -644,7 +644,7 @@ class Graph:
         return next(reversed(self._compiled.values()))[0]
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """Return the state of modules, by their names in the graph, of optimizers, schedulers and grad scaler."""
+        """Return by name the states of modules, optimizers ("optimizer0"), schedulers ("lr_sch0") and "grad_scaler"."""
         state: dict[str, dict[str, Any]] = {name: block.origin.state_dict() for name, block in self._blocks.items()}
         for number, (optimizer, schedule) in enumerate(self._optimizers):
             state[f"optimizer{number}"] = optimizer.state_dict()

@@ -20,7 +20,7 @@ from vmflow.ops.table import OPS, OpPlan
 Role: TypeAlias = Literal["input", "variable", "constant", "number", "temporary"]
 
 # How an op runs:
-#   feed_input     takes the next argument of the caller
+#   feed_input     takes the next argument, or the next tensor of a loader's batch
 #   feed_variable  takes the memory of a tensor outside
 #   call           computes an op of the op table, into buffers of its own
 #   into           the same, into memory that exists: an in-place op
@@ -29,7 +29,7 @@ Role: TypeAlias = Literal["input", "variable", "constant", "number", "temporary"
 #   unpack         takes the next of several equal parts, along the first dimension, of each input
 #   accumulate     sums the results of the micro-batches
 #   pack           joins the results of the micro-batches along the first dimension
-#   fetch_output   gives the next result to the caller
+#   fetch_output   gives the next result or gradient to the caller
 Kind: TypeAlias = Literal[
     "feed_input",
     "feed_variable",

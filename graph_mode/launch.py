@@ -24,8 +24,8 @@ class Launch:
     """One run of a graph: its arguments, its results, and its failure if there is one.
 
     Args:
-        sources: the tensor arguments.
-        results: the result tensors, which the run fills.
+        sources: the blobs of the tensor arguments, then of loaders' batches.
+        results: the blobs of the results, which the run fills.
         numbers: the values of the job's numbers.
         draws: for each micro-batch, by draw, the (seed, position) taken from a generator.
         uses: how often the run copies an argument, or reads one in place.
