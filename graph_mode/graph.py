@@ -150,7 +150,7 @@ class Graph:
         Python modules use; attributes, also methods, of the classes of modules and of the graph, and of classes among
         these variables; items of lists, dicts and sets of at most 64 items among all these; and autocast, default
         dtype and device around the call.  Changes that `build` itself makes do not count.  Eight builds are kept for
-        such changes.  One whose state comes back is used again.
+        such changes.  A build whose state comes back is used again.
 
         A graph cannot see anything else that Python computes while it is built, and repeats the values of that time:
         random numbers of `random` and numpy, the time, files, attributes of most other objects, changes inside of

@@ -208,7 +208,11 @@ class Job:
                     changed.add(buffer)
 
     def to_json(self, indent: int | None = None) -> str:
-        """The job as JSON, without constants' values and updates' kernels; see `graph_mode.serialization`."""
+        """The job as JSON, without constants' values and updates' kernels; see `graph_mode.serialization`.
+
+        Raises:
+            TypeError: if an attribute of an op cannot be written as JSON.
+        """
         return job_to_json(self, indent)
 
     @staticmethod
