@@ -133,8 +133,8 @@ def _buffer_label(buffer: Buffer) -> str:
 def plan_picture(plan: Plan) -> Picture:
     """Make a plan's diagram: tasks are nodes in the clusters of their streams, and registers are edges between tasks.
 
-    Edges are labelled with the register, the number of its slots and, for data, the bytes of one slot; those of control
-    registers are dashed.
+    Edges are labelled with the register, the number of its slots and, for data, the bytes of one slot; edges of
+    control registers are dashed.
     """
     nodes = [
         (Node(f"task{task.id}", _task_label(plan, task)), (str(decode_task(task.id).thread),)) for task in plan.tasks

@@ -23,7 +23,7 @@ def execution_order(
     """Choose an order for ops; its peak of memory, without in-place results, is at most that of the given order.
 
     For "memory": the order with the lowest peak among the given order, two depth-first orders (an op's operands are
-    computed directly before it) and a greedy one (next comes the op that frees most bytes, or adds least).
+    computed directly before it) and a greedy one.
     For "speed": depth first, since fresh results are still in the cache; but the given order if that needs less memory.
 
     Args:

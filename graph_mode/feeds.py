@@ -4,8 +4,8 @@
 then fills them with the loader's next batch, from the beginning again when the loader ends.  A loop in `build` over the
 whole loader takes all its batches in each launch.
 
-Batches that were fetched for building are kept until a launch takes them, so that none is lost: the first launch takes
-the batch that the graph was built for, and if a build fails, the next build uses the same batch.
+Batches that were fetched for building are kept until a launch takes them: the first launch takes the batch that the
+graph was built for, and after a failed build, the next build uses the same batch.
 """
 
 from __future__ import annotations

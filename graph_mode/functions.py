@@ -1,9 +1,8 @@
 """`global_function` and `trace`: plain functions of tensors that become graphs when they are first called.
 
 OneFlow's job functions declare the shapes of their arguments, make their parameters by name while running, and end in
-``optimizer.minimize(loss)``.  Here a call's arguments give the shapes, and arguments of other shapes cause another
-build; the modules and tensors that the function uses hold the parameters; and a function of the type "train" gets its
-optimizers in the decorator, and returns the loss to minimize.
+``optimizer.minimize(loss)``.  Here a call's arguments give the shapes; the modules and tensors that the function uses
+hold the parameters; and a function of the type "train" gets its optimizers in the decorator, and returns the loss.
 """
 
 from __future__ import annotations
@@ -195,7 +194,7 @@ class CompiledFunction:
         return _call(self._options, self._function, self.graph, args, kwargs)
 
     def call_for(self, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function as a method of `instance`; see `__call__`, for the graph of that object."""
+        """Call the function as a method of `instance`, as `__call__` does, with the graph of that object."""
         method = self._function.__get__(instance)
         return _call(self._options, method, self.graph_of(instance), args, kwargs)
 
@@ -281,7 +280,7 @@ def _with_tensors(value: Any) -> Any:
 
 
 def trace(func: Callable[..., Any]) -> CompiledFunction:
-    """Return a function that runs `func` as a graph, built by its first call: ``nn.Graph.trace(func)``.
+    """Return a function that runs `func` as a graph, built by the first call: ``nn.Graph.trace(func)``.
 
     Args:
         func: a function, a method or a module.

@@ -48,12 +48,11 @@ if TYPE_CHECKING:
 
 _counts: defaultdict[str, int] = defaultdict(int)
 
-# A form is the result of one build.  This is the most forms kept for arguments of one structure, shapes and dtypes:
-# modules, settings and variables had another state at each of the builds.
+# The most forms (results of builds) kept for arguments of one structure, shapes and dtypes, each for another state of
+# modules, settings and variables.
 _STATES: Final = 8
 
-# The attributes that Graph and FunctionGraph themselves use; the others are the user's: a change of one that `build`
-# has read can cause another build.
+# The attributes of Graph and FunctionGraph themselves; changes of other attributes can cause another build.
 _OWN: Final = frozenset(
     {
         "_block_configs",
@@ -432,7 +431,7 @@ class Graph:
         return not self._dynamic or all([outlet.misfit() is None for outlet in form.outside.outlets])
 
     def _keep(self, key: Any, form: CompiledGraph) -> None:
-        """Keep a new form, and close the forms beyond the limits, used longest ago; warn once about too many states."""
+        """Keep a form, and close the least recently used forms beyond the limits; warn once of too many states."""
         others = self._compiled.get(key, [])
         self._compiled[key] = [form, *others[: _STATES - 1]]
         self._forms = (*self._forms, form)
@@ -731,7 +730,7 @@ class Graph:
         return described(self, self._blocks)
 
     def draw(self, path: str | os.PathLike[str] | None = None, part: Literal["job", "full_job", "plan"] = "job") -> str:
-        """Draw the graph as an SVG image; no other program is needed.
+        """Draw the graph as an SVG image.
 
         Args:
             path: a file to write the image to.

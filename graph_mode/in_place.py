@@ -22,8 +22,7 @@ def choose_in_place(
     An input may be taken over if an op made it, if the output's op allows this at each of the input's positions, if no
     later step needs it, if neither input nor output is pinned, and if it is at least as large as the output, which is
     not empty.  An output smaller than its input keeps the rest of the memory from other uses; so pairs of equal size
-    are chosen first, and others only if they do not raise the peak of memory; among either, pairs that save most bytes
-    come first.
+    are chosen first, and others only if they do not raise the peak of memory.
 
     Args:
         ops: the ops, in the order in which they run.

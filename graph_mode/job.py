@@ -2,9 +2,9 @@
 
 Feeds and fetches are ops, too: the first ops of a job feed its arguments and variables, the last fetch its results.
 
-A buffer is memory.  Most buffers are written once, by the op that makes them; variables and targets of in-place ops may
-be written again, so that the order of the ops is part of a job's meaning: an op reads the value written last.
-Operands may have strides, so that views need no ops.
+Most buffers are written once, by the op that makes them; variables and targets of in-place ops may be written again,
+so that the order of the ops is part of a job's meaning: an op reads the value written last.  Operands may have strides,
+so that views need no ops.
 
 Jobs are immutable.  A pass makes another job; see `graph_mode.passes`.
 """
@@ -235,7 +235,7 @@ class Job:
         return job_picture(self).dot()
 
     def to_svg(self) -> str:
-        """Return a drawing of the job as an SVG image, without the help of Graphviz."""
+        """Return a drawing of the job as an SVG image."""
         return job_picture(self).svg()
 
     def _repr_html_(self) -> str:

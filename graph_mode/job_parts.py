@@ -110,7 +110,7 @@ class Draw:
 
     Attributes:
         elements: the length of the range, in blocks; see `Generator.take`.
-        generator: 0 for the caller's default generator; n for the graph's n-th explicit one.
+        generator: 0 for the caller's default generator; n for the n-th of the other generators that `build` uses.
         phase: as in a `JobOp`.
     """
 
@@ -145,7 +145,7 @@ class JobOp:
         module: the path of a module, such as "model.layers.0", whose forward called this op, or called the op whose
             gradient this op computes; "" for none.
         line: the user's line that called this op, or the op whose gradient this op computes; "" for none.
-        backward: whether a backward pass recorded it for an autograd node; the pass's first gradient is not.
+        backward: whether it was recorded for an autograd node in a backward pass; not for the pass's first gradient.
         phase: "step" runs once per launch; "micro" once for each micro-batch, if gradients are accumulated.
         stage: the pipeline stage; stages from 1 on have compute streams of their own.
         cost: the estimated nanoseconds of an update; 0 for other ops, see `cost_of`.

@@ -68,7 +68,7 @@ class JobQueue:
             raise escaping
 
     def renew(self) -> None:
-        """Free the queue's lock in a forked child, and `advance` if that was asked for; see `TurnLock.renew`."""
+        """Free the queue's lock in a forked child, and `advance`; see `TurnLock.renew`."""
         self._turn.renew()
         if self._again:
             self.advance()
@@ -109,9 +109,6 @@ def queue_of(machine: VirtualMachine) -> JobQueue:
         if queue is None:
             queue = _queues[machine] = JobQueue()
         return queue
-
-
-# Before a fork, the machines try to finish all work; the child has only the forking thread.
 
 
 def _after_fork_in_child() -> None:

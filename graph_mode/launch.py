@@ -35,7 +35,7 @@ class Launch:
         inputs: the arguments' arrays; empty before `fetch`, and after their last use.
         over_to: called once, when the launch has ended; None to call nothing.
         own: the storages from which `fetch` copies arguments, since the run changes them.
-        opened: whether the queue may start the launch: its arguments are available, or will not be read.
+        opened: whether `open` has been called.
         failure: the first failure, or None.
         over: whether the launch has ended.
         started: whether the launch has been started by the queue.

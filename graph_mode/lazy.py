@@ -88,8 +88,8 @@ class JobBuilder:
 
     Args:
         name: the name of the graph.
-        names: by storage of a tensor outside, the name in the job, and the tensor; the builder adds others.
-        paths: by module, its path in the graph; the builder adds others.
+        names: by storage of a tensor outside, the name in the job, and the tensor.
+        paths: by module, its path in the graph.
         stages: by the path of a module, its pipeline stage.
         feeds: by the id of a data loader, the `Feed` of its batches; new loaders are added.
         stack: the depth of the call stack to note for each op, and whether only the user's calls count; None for none.
