@@ -155,6 +155,9 @@ class Graph:
         random numbers of `random` and numpy, the time, files, attributes of most other objects, changes inside of
         arrays, and replaced items of large or deeply nested containers.  Random numbers of this package are drawn anew
         in each call.
+
+        Raises:
+            NotImplementedError: if the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
 

@@ -41,7 +41,7 @@ class JobQueue:
         self.advance()
 
     def leave(self) -> None:
-        """Note that a started launch has ended, and start launches that can start now."""
+        """Note that a started launch has ended, and `advance`."""
         self._left.append(None)
         self.advance()
 

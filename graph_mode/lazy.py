@@ -100,7 +100,7 @@ class JobBuilder:
         generators: the random generators other than the caller's default one; `Draw.generator` counts them from 1.
         gradients_read: the leaves outside whose `grad` was read before `build` has changed it, and what it was.
         cleared: the leaves outside whose `grad` was assigned or set to None (True), or else zeroed (False).
-        node: the autograd node whose backward ops are being recorded; None outside of a backward pass.
+        node: the autograd node whose backward ops are being recorded, or None.
         paths: as given.
         stages: as given.
         phase: the phase of the ops that are being recorded; see `JobOp`.
@@ -181,7 +181,7 @@ class JobBuilder:
         self.phase = "step"
 
     def input(self, layout: TensorMeta, name: str) -> Tensor:
-        """A tensor that stands for one among the graph's arguments, or in a data loader's batch."""
+        """Add an input to the job, and return the lazy tensor that stands for its value."""
         storage = self._storage(layout, "input", name)
         self._inputs.append(storage.buffer)
         return new_tensor(Blob(storage, layout), None)
@@ -359,7 +359,7 @@ class JobBuilder:
             self.gradients_read.setdefault(autograd, autograd.grad)
 
     def clears(self, tensor: Tensor, to_none: bool) -> None:
-        """Before the `grad` of a leaf outside is replaced or zeroed, set it aside, and note that a call clears it."""
+        """Before the `grad` of a leaf outside is replaced or zeroed, set the earlier gradient aside; note that calls clear `grad`."""
         autograd = autograd_of(tensor)
         if autograd is not None and autograd.node is None and not tensor.is_lazy:
             self.accumulates(autograd)
@@ -398,7 +398,7 @@ class JobBuilder:
             )
 
     def _capture(self, blob: Blob) -> LazyStorage:
-        """The lazy storage for the blob's storage, which may become a constant or variable of the job."""
+        """Return the lazy storage for a blob; any other storage becomes a constant or variable of the job."""
         storage = blob.storage
         if isinstance(storage, LazyStorage):
             if storage.builder is not self:
@@ -427,7 +427,7 @@ class JobBuilder:
         return lazy
 
     def _copy_if_given(self, blob: Blob) -> None:
-        """Before a constant or an input of the job is written, record an op that copies it at each launch.
+        """Before a constant or an input of the job is written, record an op that copies it.
 
         All tensors that share the original's storage refer to the copy from now on.
         """
