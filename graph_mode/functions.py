@@ -334,7 +334,7 @@ def global_function(
     Raises:
         TypeError: if the function is a class, a graph, a classmethod or staticmethod, a coroutine function or a
             generator, or cannot be called; if `function_config` is no `GraphConfig`, or `type` is one; if
-            `Graph.add_optimizer` refuses an optimizer or a scheduler.
+            `Graph.add_optimizer` refuses the class of an optimizer or scheduler.
         ValueError: for any other `type`; if "train" has no optimizer, "predict" has an optimizer or scheduler, or
             schedulers do not fit.
 

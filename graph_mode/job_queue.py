@@ -68,7 +68,7 @@ class JobQueue:
             raise escaping
 
     def renew(self) -> None:
-        """Free the queue's lock in a forked child, and `advance`; see `TurnLock.renew`."""
+        """Free the queue's lock in a forked child, and `advance` if need be; see `TurnLock.renew`."""
         self._turn.renew()
         if self._again:
             self.advance()

@@ -359,7 +359,7 @@ class JobBuilder:
             self.gradients_read.setdefault(autograd, autograd.grad)
 
     def clears(self, tensor: Tensor, to_none: bool) -> None:
-        """Before the `grad` of a leaf outside is replaced or zeroed, set the earlier gradient aside; note that calls clear `grad`."""
+        """Before `grad` of a leaf outside is replaced or zeroed, set `grad` aside; note that each call clears it."""
         autograd = autograd_of(tensor)
         if autograd is not None and autograd.node is None and not tensor.is_lazy:
             self.accumulates(autograd)
