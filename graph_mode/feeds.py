@@ -67,7 +67,7 @@ class Feed:
         """Return the batch at index `place` of the queue, without taking it; a loader that ends begins again.
 
         Raises:
-            StopIteration: if `source` has no batches, or is an iterator and ends earlier.
+            StopIteration: if `source` has no batches, or is an iterator and ends before this batch.
         """
         with self._lock:
             while len(self._fetched) <= place:
