@@ -75,7 +75,7 @@ def test_random_sampler() -> None:
     drawn = Counter(RandomSampler(range(4), replacement=True, num_samples=4000))
     assert set(drawn) == {0, 1, 2, 3}
     assert all(850 < count < 1150 for count in drawn.values())
-    assert len(list(RandomSampler(range(3), num_samples=np.int64(7)))) == 7
+    assert len(list(RandomSampler(range(3), num_samples=np.int64(7)))) == 7  # type: ignore[arg-type]
     assert list(RandomSampler([])) == []
     assert list(SequentialSampler("abc")) == [0, 1, 2]
     assert len(SequentialSampler("abc")) == 3
