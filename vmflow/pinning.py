@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @method()
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
-    """Copy a tensor into page-locked memory, from which a CUDA device copies faster; return `input` if it is pinned.
+    """Copy a tensor into page-locked memory, from which a CUDA device copies faster; return a pinned `input` itself.
 
     Waits for the tensor's value.  The copy has no autograd history.
 
@@ -44,9 +44,9 @@ def pin_memory(input: Tensor, device: Any = None) -> Tensor:
 
 @method()
 def is_pinned(input: Tensor, device: Any = None) -> bool:
-    """Whether a tensor of any shape is in page-locked memory of vmflow's, for all devices; waits for its value.
+    """Whether a tensor is on the CPU, in memory that vmflow has page-locked; on the CPU, waits for the value.
 
-    For a global tensor, this is about this rank's part.
+    The tensor has any shape; of a global tensor, this rank's part is meant.  `device` makes no difference.
 
     Raises:
         Exception: that of the op that failed to compute the value.

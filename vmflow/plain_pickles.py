@@ -4,8 +4,8 @@ A pickle is a program for a stack machine; pickletools documents its instruction
 the names in a pickle.  The reader here imports nothing: it looks names up in the caller's table, and lacks the
 instructions that make objects of classes.
 
-Its time and memory are in proportion to the bytes of the pickle: the copies that a pickle's instructions make, and the
-checks of parts of keys, may not be more, all together, than these bytes and 64.
+The reader's time and memory are in proportion to the bytes of its content: the copies that the instructions make, and
+the checks of parts of keys, may not be more, all together, than these bytes and 64.
 """
 
 from __future__ import annotations

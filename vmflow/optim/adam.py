@@ -1,4 +1,4 @@
-"""`Adam` and its kin `AdamW`, `NAdam`, `RAdam`, `Adamax` and `LAMB`: steps scaled by averages of the gradient."""
+"""`Adam` and its kin `AdamW`, `NAdam`, `RAdam`, `Adamax` and `LAMB`: steps computed from averages of the gradient."""
 
 from __future__ import annotations
 
@@ -363,7 +363,7 @@ class LAMB(_Averaging):
         return self._group_update(group, "lamb", settings, AVERAGES)
 
     def _update_by_ops(self, group: dict[str, Any]) -> Callable[[], Update]:
-        """Return a function that computes the step by ops: the norms of global parameters are not those of parts."""
+        """Return a function that computes the step by ops, for global parameters: kernels see only a rank's part."""
         parameters = with_gradients(group)
         states = [self._remembered(parameter, AVERAGES) for parameter in parameters]
 

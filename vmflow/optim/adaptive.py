@@ -145,7 +145,7 @@ class RMSprop(Optimizer):
         alpha: the decay factor of the running average.
         eps: added to the root.
         weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
-        momentum: the factor of the last step that the next step adds; 0 for no momentum.
+        momentum: the factor of the last step without `lr`, which the next step adds; 0 for no momentum.
         centered: divide by the estimated standard deviation of the gradient instead (Graves, 2013).
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
@@ -208,7 +208,6 @@ class RMSprop(Optimizer):
 
 class Rprop(Optimizer):
     """Rprop (Riedmiller and Braun, 1993): each element has a step size, which grows while the gradient keeps its sign.
-
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.

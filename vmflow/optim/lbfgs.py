@@ -33,7 +33,7 @@ class LBFGS(Optimizer):
         lr: the factor of the search direction in a move without line search; the first try of a line search.  In the
             first step's first move it is divided by the sum of the gradient's magnitudes, if that exceeds 1.
         max_iter: the most search directions per step.
-        max_eval: the step ends after the move that brings the closure's calls to this number, by default
+        max_eval: the step ends after a move if it has called the closure this many times; by default
             ``max_iter * 5 // 4``.
         tolerance_grad: the step ends when no element of the gradient has a larger magnitude.
         tolerance_change: the step ends when a move changes no element of a parameter by more, or the loss by less, or
@@ -167,7 +167,7 @@ class _Search:
         return _number(self.gradient.abs().max()) <= float(self.settings["tolerance_grad"])
 
     def evaluate(self) -> Any:
-        """Call the closure and return its loss; set `loss`, and `gradient`, a vector of all gradients (None is 0)."""
+        """Call the closure and return its loss; set `loss`, and `gradient`, a vector of all gradients (0 for None)."""
         with enable_grad():
             loss = self.closure()
         self.evaluations += 1
@@ -243,7 +243,7 @@ class _Search:
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """A global tensor as a local one, on each rank; each rank computes the search of all parameters."""
+    """Return all of a global tensor as a local tensor; a local tensor as it is."""
     if not tensor.is_global:
         return tensor
     from vmflow.distributed.global_tensors import whole  # imported here, as few programs need it

@@ -1,7 +1,7 @@
 """Searching along a line for a point that satisfies the strong Wolfe conditions.
 
 Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6, with cubic interpolation.  A function of
-the caller's evaluates the points; this module computes with Python numbers, not tensors.
+the caller's evaluates the points.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Point:
     """A point of the line that is searched, with the loss and its derivative there.
 
     Attributes:
-        place: the distance from the start, in lengths of the direction.
+        place: the distance from the start: the factor of the direction.
         loss: the loss at this point.
         gradient: the gradient at this point; the search does not read it.
         slope: the derivative of the loss along the line.
@@ -43,9 +43,9 @@ def strong_wolfe(
     """Search a line for a strong Wolfe point; if none is found, return a point with no more loss than the start.
 
     Args:
-        evaluate: computes the point at a distance from the start, in lengths of the direction.
-        start: the point at distance 0, where the slope is negative.
-        place: the distance to evaluate first.
+        evaluate: computes the point at a `place`, see `Point`.
+        start: the point at place 0, where the slope is negative.
+        place: the place of the first point to evaluate.
         length: the largest magnitude of the direction's elements.
         tolerance: give up when no element of a parameter changes by this much within the interval that is left.
         most: the largest number of evaluations after the first.
@@ -80,8 +80,8 @@ def _zoom(
 ) -> tuple[Point, int]:
     """Narrow an interval with a strong Wolfe point between `first` and `second`; arguments as `strong_wolfe`'s.
 
-    `done` is the number of iterations before this call.  Returns the point found, or the lowest if none satisfies the
-    conditions, and the number of all evaluations.
+    `done` is the number of evaluations after the first before this call.  Returns the point found, or the lowest of
+    this interval's points if none satisfies the conditions, and the number of all evaluations.
     """
     iterations = done
     low, high = (second, first) if second.loss < first.loss else (first, second)
@@ -114,8 +114,7 @@ def _zoom(
 def _between(first: Point, second: Point, least: float, most: float) -> float:
     """Return the minimum of the cubic with both points' losses and slopes, clamped to `least` and `most`.
 
-    If the cubic has no minimum, or the points have infinite or NaN numbers, the result is the middle of the bounds; for
-    a line, or a parabola with a maximum, it is one of the bounds, chosen by the slopes.
+    If the cubic has no minimum, or the points have infinite or NaN numbers, the result is a place within the bounds.
     """
     if first.place > second.place:
         first, second = second, first

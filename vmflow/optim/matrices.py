@@ -149,8 +149,8 @@ def _moved(average: Tensor, value: Tensor, weight: Tensor) -> Tensor:
 class Muon(Optimizer):
     """Muon (Jordan and others, 2024), for the weight matrices of hidden layers.
 
-    A step is the running average of the gradient with its singular values moved near 1, by Newton-Schulz iterations in
-    bfloat16.
+    A step follows the running average of the gradient, with the average's singular values moved near 1 by Newton-Schulz
+    iterations in bfloat16.
 
     Args:
         params: parameters of two dimensions, or dicts of groups; see `Optimizer`.

@@ -80,14 +80,14 @@ class Optimizer:
     A parameter group may also have "clip_grad_max_norm" and "clip_grad_norm_type", for `clip_grad`.
 
     Attributes:
-        shaped: the names under which `state` keeps tensors of the parameter's shape.
-        counts: the names under which `state` keeps numbers in scalar tensors, with their first values.
+        shaped: the names under which `state` may keep tensors of the parameter's shape.
+        counts: the names under which `state` may keep numbers in scalar tensors, with their first values.
         param_groups: a dict per group: "params" and the settings, which may be changed at any time.
         state: for each parameter, a dict of the tensors, and of other values, that the optimizer keeps for it.
 
     Raises:
         TypeError: if `params` is a single tensor, a dict, a set or a module other than a `ParameterList`, or is no
-            iterable of tensors or groups.
+            iterable of tensors or groups; for unknown arguments.
         ValueError: if `params` is a generator that has been used up, or holds a parameter twice or one that is no leaf;
             for ``differentiable=True``; in subclasses, for settings out of range.
 
@@ -194,7 +194,7 @@ class Optimizer:
         parameters = with_gradients(group)
         if not parameters:
             return None
-        # `_remembered` makes an entry in `self.state`, which keeps the parameter alive, so rules without state skip it.
+        # Rules without state skip `_remembered`, which would make an empty entry in `self.state`.
         states = [self._remembered(parameter, shaped, counts) for parameter in parameters] if shaped or counts else []
         inputs: list[Any] = [_gradient_of(parameter) for parameter in parameters]
         outputs = [*parameters]
@@ -355,9 +355,9 @@ class Optimizer:
         """Copy settings and state from the state dict of an optimizer of like parameters, after checking the dict.
 
         Raises:
-            ValueError: if the numbers of groups or parameters differ, state belongs to no parameter, the shape of a
-                state tensor of `shaped` is not its parameter's, or a setting is out of range.
-            KeyError: if `state_dict` has no "state" or no "param_groups".
+            ValueError: if the numbers of groups or parameters differ, state belongs to no parameter, an entry of
+                `shaped` is no tensor of its parameter's shape, or a setting is out of range.
+            KeyError: if `state_dict` has no "state" or no "param_groups", or a group no "params".
         """
         name = type(self).__name__
         for key in ("state", "param_groups"):

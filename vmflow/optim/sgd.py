@@ -73,7 +73,7 @@ class SGD(Optimizer):
         """A list of one bool, which kernels read and set: whether the parameter's running sum has a gradient yet."""
         if "momentum_buffer" not in self.state[parameter]:
             self._filled[parameter] = [False]
-        return self._filled.setdefault(parameter, [True])  # the running sum was loaded, or set by the user
+        return self._filled.setdefault(parameter, [True])  # True: the sum was loaded, or set by the user
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         super().load_state_dict(state_dict)

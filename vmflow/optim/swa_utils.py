@@ -38,7 +38,7 @@ class Weighted:
     A `weight` of None stands for ``1 / (n_averaged + 1)``, for the plain mean of all tensors.  `AveragedModel` computes
     the average by one instruction for each device, without waiting for `n_averaged`; its first update copies.
 
-    Raises no errors.
+    The constructor raises no errors.
 
     Example:
         >>> flow.optim.swa_utils.Weighted(0.25)(flow.zeros(2), flow.ones(2), 1)
@@ -48,7 +48,7 @@ class Weighted:
     weight: float | None
 
     def __call__(self, averaged: Any, current: Any, number: Any) -> Any:
-        """Return the new average of a tensor, as an `avg_fn`; change those of a list in place, as a `multi_avg_fn`."""
+        """Return the new average of a tensor, as an `avg_fn`; change the averages in a list, as a `multi_avg_fn`."""
         weight = 1 / (int(number) + 1) if self.weight is None else self.weight
         if isinstance(averaged, Tensor):
             return averaged + (current - averaged) * weight
@@ -88,7 +88,7 @@ get_ema_multi_avg_fn = get_ema_avg_fn
 
 
 class AveragedModel(Module):
-    """A copy of a model whose parameters are averages of the model's parameters at several moments of its training.
+    """A copy of a model, with averages of the model's parameters, taken at several moments of its training.
 
     Izmailov and others, 2018.  With the functions of this module, one instruction updates all averages on a device, so
     a cancelled scope does not drop a part of these.
@@ -98,7 +98,7 @@ class AveragedModel(Module):
         device: the device of the copy, by default that of the model.
         avg_fn: computes the new average of one parameter; by default the plain mean.
         multi_avg_fn: instead of `avg_fn`; computes the new averages of all parameters in place.  Functions for
-            either argument, but those of this module, are not called at the first update, and let `update_parameters`
+            either argument, but those of this module, are not called at the first update, and make `update_parameters`
             wait for `n_averaged`.
         use_buffers: average floating-point buffers as well; `update_parameters` copies all other buffers of the model.
 

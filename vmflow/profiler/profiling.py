@@ -34,9 +34,9 @@ _profiled_lock = lock_held_while_forking()
 class profile:
     """Record the instructions of some virtual machines, from entering the block to leaving it.
 
-    Leaving the block without an exception waits for the instructions issued in it: in plain code use ``with``, on an
-    event loop ``async with`` (``with`` and `step` do not wait there).  Instructions that run on are marked as
-    unfinished.
+    Leaving the block without an exception, in a step that is recorded, waits for the issued instructions: in plain code
+    use ``with``, on an event loop ``async with`` (``with`` and `step` do not wait there).  Instructions that still run
+    then are marked as unfinished.
 
     With a schedule, only some steps of a loop are recorded:
 
@@ -49,8 +49,8 @@ class profile:
 
     The trace has a track for every stream, with a slice for each instruction that it ran, and a track for every task
     and thread, with a slice for each instruction issued and for each wait.  Arrows lead from issuing to running to
-    waiting.  A scope's slice lasts from entering the scope to the end of the last instruction issued in it, or of the
-    last wait.
+    waiting.  A scope's slice lasts from entering the scope, or the recording's beginning, to the end of the last
+    recorded instruction or wait in the scope.
 
     Sessions of `vmflow.serving` are recorded as well, on any machine.  Each session is a process of its own in the
     trace: a slice for every request, from its arrival to its end, with its waiting and computing inside; a slice for
@@ -67,7 +67,7 @@ class profile:
         step_num: the number of steps that have ended.
 
     Raises:
-        TypeError: if an argument is of the wrong kind.
+        TypeError: if an argument is of the wrong kind; on entering, if `schedule` returns no `ProfilerAction`.
         ValueError: if `machines` is empty or has a machine twice, or `max_events` is not positive.
         RuntimeError: on entering, if one of the machines is being recorded already.
 
@@ -115,7 +115,7 @@ class profile:
         """Start the profiler, as entering its block does.
 
         Raises:
-            RuntimeError: if it has started, or one of the machines is being recorded already.
+            RuntimeError, TypeError: as for entering the block; RuntimeError also if it has started.
         """
         if self._machines is not None:
             raise RuntimeError("the profiler has already been started")
@@ -147,6 +147,7 @@ class profile:
 
         Raises:
             RuntimeError: outside the block.
+            TypeError: if the schedule returns no `ProfilerAction`.
         """
         if self._machines is None:
             raise RuntimeError("step: the profiler has not been started; call it inside its `with` block")
@@ -163,7 +164,7 @@ class profile:
             elif before is ProfilerAction.WARMUP and after is not ProfilerAction.WARMUP:
                 self._discard()
         finally:
-            # Even if `on_trace_ready` has raised, since leaving the block ends the recording of the step.
+            # The next step begins even if `on_trace_ready` has raised, since leaving the block ends its recording.
             self._begin()
 
     def __enter__(self) -> profile:
@@ -308,7 +309,7 @@ class record_function:
 
     Raises:
         TypeError: if the name is no string, or an async generator is decorated.
-        RuntimeError: on leaving a block that was not entered.
+        RuntimeError: on leaving a block, if none of the object's blocks is open.
 
     Example:
         >>> with flow.profiler.profile() as prof:
@@ -335,7 +336,7 @@ class record_function:
         if not self._open:
             raise RuntimeError(f"record_function({self.name!r}): a block was left that had not been entered")
         if here not in self._open:
-            # The block was entered in another task, as fixtures of tests may be.
+            # The block was entered in another task or thread, for instance by a test's fixture.
             here = list(self._open)[-1]
         blocks = self._open[here]
         for recording, note in blocks.pop():

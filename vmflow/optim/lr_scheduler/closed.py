@@ -185,8 +185,8 @@ class PolynomialLR(LRScheduler):
 
     PyTorch's form, ``PolynomialLR(optimizer, total_iters, power)``, ends at 0; OneFlow's form,
     ``PolynomialLR(optimizer, decay_batch, end_learning_rate, power, cycle)``, ends at `end_learning_rate`.  A call has
-    OneFlow's form if it names one of OneFlow's arguments, if it names `power` behind three positional arguments, or
-    if it has five positional arguments or more, or four and the fourth is no integer:
+    OneFlow's form if it names `decay_batch`, `end_learning_rate` or `cycle`, names `power` behind three positional
+    arguments, or has five positional arguments or more, or four and the fourth is no integer:
     ``PolynomialLR(optimizer, 100, 0.001, 2.0)``.  Every other call has PyTorch's form.
 
     Args:
@@ -196,12 +196,12 @@ class PolynomialLR(LRScheduler):
         last_epoch: the number of the last epoch when resuming, -1 when starting.
         decay_batch: OneFlow's name of `total_iters`.
         end_learning_rate: the last learning rate of OneFlow's form, 0.0001 by default.
-        cycle: instead of keeping the last rate, add `decay_batch` epochs to the length whenever the end is reached.
+        cycle: instead of keeping the last rate, add `decay_batch` epochs to the length whenever the end is passed.
 
     Raises:
         ValueError: if `total_iters` comes with OneFlow's arguments, OneFlow's form lacks `decay_batch`, or the number
             of epochs is below 1.
-        TypeError, KeyError: as for `LRScheduler`; TypeError also for other arguments.
+        TypeError, KeyError: as for `LRScheduler`; TypeError also for arguments that are unknown or given twice.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)

@@ -54,7 +54,7 @@ class ChainedScheduler(_Combined):
         optimizer: the schedulers' optimizer; if given, it is only checked.
 
     Raises:
-        TypeError: for a `ReduceLROnPlateau`, and for elements that are no schedulers.
+        TypeError: for a `ReduceLROnPlateau`, elements that are no schedulers, and an `optimizer` that is none.
         ValueError: for an empty list, and for schedulers of several optimizers.
 
     Example:

@@ -50,7 +50,7 @@ class _Written(NamedTuple):
     """A learning rate that a scheduler has written into a tensor, known without waiting for the tensor.
 
     Attributes:
-        tensor: the tensor, which is kept alive, so that no other has its id.
+        tensor: kept alive, so that no other tensor has its id.
         storage, version: the tensor's memory, and its version right after the writing.
         rate: the rate.
     """
@@ -94,6 +94,7 @@ class LRScheduler:
     Raises:
         TypeError: if `optimizer` is no optimizer, or `last_epoch` no integer.
         KeyError: when resuming, if a group of the optimizer has no "initial_lr".
+        NotImplementedError: if a subclass defines neither `get_lr` nor `rate_at`.
 
     Example:
         >>> class Halving(flow.optim.lr_scheduler.LRScheduler):
@@ -105,7 +106,7 @@ class LRScheduler:
         [0.5]
     """
 
-    # The names of the attributes that `state_dict` leaves out, besides `verbose` and functions.
+    # The names of the attributes that `state_dict` leaves out, besides `verbose` and callables.
     unsaved: tuple[str, ...] = ("optimizer",)
     verbose: bool = False
 
@@ -162,7 +163,7 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} defines no rate_at(), so no rate is known in advance")
 
     def get_lr(self) -> list[float]:
-        """The learning rates of epoch `last_epoch`, one per parameter group.
+        """Compute for `step` the learning rates of epoch `last_epoch`, one per parameter group.
 
         The base class calls `rate_at`.  Schedulers that override this method to multiply the present rates can be
         combined with other changes of the rates.
@@ -236,7 +237,7 @@ class LRScheduler:
         return [rate * factor for rate in self.present()]
 
     def state_dict(self) -> dict[str, Any]:
-        """All attributes for `load_state_dict` but `verbose`, `unsaved` ones, functions and lists with functions."""
+        """All attributes for `load_state_dict` but `verbose`, `unsaved` ones, callables and lists with callables."""
         left_out = (*self.unsaved, "verbose")
         return {key: value for key, value in self.__dict__.items() if key not in left_out and not _calls(value)}
 
@@ -286,5 +287,5 @@ def per_group(name: str, optimizer: Optimizer, noun: str, value: Any) -> list[An
 
 
 def _calls(value: Any) -> bool:
-    """Whether an attribute is a function or a list with functions, which `state_dict` cannot save."""
+    """Whether an attribute is a callable or a list with callables, which `state_dict` leaves out."""
     return callable(value) or (isinstance(value, list) and any([callable(item) for item in value]))
