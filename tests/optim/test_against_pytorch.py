@@ -397,3 +397,12 @@ def test_a_step_may_find_out_late_that_it_is_not_wanted(name: str, arguments: di
     other.grad = flow.full((3,), 2.0)
     getattr(optim, name)([other], **arguments).step()
     assert parameter.tolist() == other.tolist() != [1, 1, 1]
+
+
+@pytest.mark.parametrize("shape", [(2,), (0,)])
+def test_a_step_is_skipped_by_one_number_only(shape: tuple[int, ...]) -> None:
+    parameter = flow.ones(3, requires_grad=True)
+    parameter.grad = flow.full((3,), 2.0)
+    with pytest.raises(ValueError, match=r"skip must be a tensor of one element, not \["):
+        optim.SGD([parameter]).step_unless(flow.zeros(shape))
+    assert parameter.tolist() == [1, 1, 1]

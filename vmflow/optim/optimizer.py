@@ -245,8 +245,15 @@ class Optimizer:
         """Take a step that changes nothing if the value of `skip` is not zero; this call does not wait for the value.
 
         Args:
-            skip: a scalar tensor, read when the step's instruction runs.
+            skip: a tensor of one element, read when the step's instruction runs.
+
+        Raises:
+            ValueError: for a `skip` of another number of elements.
         """
+        if skip.numel() != 1:
+            raise ValueError(
+                f"{type(self).__name__}.step_unless: skip must be a tensor of one element, not {list(skip.shape)}"
+            )
         return self._hooked_step(skip)
 
     def _hooked_step(self, skip: Tensor | None, *args: Any) -> Any:
