@@ -88,7 +88,7 @@ get_ema_multi_avg_fn = get_ema_avg_fn
 
 
 class AveragedModel(Module):
-    """A copy of a model, with averages of the model's parameters, taken at several moments of its training.
+    """A copy of a model; the copy's parameters are averages of the model's at several moments of the training.
 
     Izmailov and others, 2018.  With the functions of this module, one instruction updates all averages on a device, so
     a cancelled scope does not drop a part of these.

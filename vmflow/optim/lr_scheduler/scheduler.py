@@ -88,7 +88,7 @@ class LRScheduler:
             `verbose`: whether to print the rates they set.
 
     Attributes:
-        base_lrs: the initial learning rates, one per group.
+        base_lrs: the initial learning rates, one per group; of `CyclicLR`, the lower bounds.
         last_epoch: the number of the present epoch, counted by `step`; also called `last_step`.
 
     Raises:
