@@ -1,4 +1,4 @@
-"""Checks of the parameters that a user gives an optimizer; the errors say how to correct the call."""
+"""Checks of the parameters that a user gives an optimizer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def listed(name: str, params: Any) -> list[Any]:
 
 
 def check_is_tensor(name: str, position: int, parameter: Any) -> None:
-    """Raise TypeError, with advice for the user, unless `parameter`, at `position` of the list, is a tensor."""
+    """Raise TypeError unless `parameter`, at `position` of the list, is a tensor."""
     if isinstance(parameter, Tensor):
         return
     found = type(parameter).__name__

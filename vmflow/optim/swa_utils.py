@@ -206,7 +206,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None 
         device: the device to move the batches to.
 
     Raises:
-        Exception: the model's own errors, for instance for batches of a wrong shape.
+        Exception: the model's own errors.
 
     Example:
         >>> model = flow.nn.BatchNorm1d(1)

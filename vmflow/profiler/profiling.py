@@ -45,8 +45,6 @@ class profile:
                 await step(batch)
                 prof.step()
 
-    A machine is recorded by one profiler at a time: a second profiler raises an error.
-
     The trace has a track for every stream, with a slice for each instruction that it ran, and a track for every task
     and thread, with a slice for each instruction issued and for each wait.  Arrows lead from issuing to running to
     waiting.  A scope's slice lasts from entering the scope, or the recording's beginning, to the end of the last
@@ -336,7 +334,7 @@ class record_function:
         if not self._open:
             raise RuntimeError(f"record_function({self.name!r}): a block was left that had not been entered")
         if here not in self._open:
-            # The block was entered in another task or thread, for instance by a test's fixture.
+            # The block was entered in another task or thread.
             here = list(self._open)[-1]
         blocks = self._open[here]
         for recording, note in blocks.pop():

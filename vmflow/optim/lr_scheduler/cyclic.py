@@ -134,8 +134,8 @@ class OneCycleLR(_WithMomentum):
         anneal_strategy: "cos" or "linear".
         cycle_momentum: move the momentum down while the rate goes up, and up while it goes down.
         base_momentum, max_momentum: the momentum's bounds, each a number or a list with one for each group.
-        div_factor: the first rate is ``max_lr / div_factor``.
-        final_div_factor: the last rate is the first rate divided by this factor.
+        div_factor: the rise begins at ``max_lr / div_factor``.
+        final_div_factor: the last rate is the rise's first rate divided by this factor.
         three_phase: whether to go down to the first rate in as many steps as up, and then to the last rate.
         last_epoch: the number of the last step when resuming, -1 when starting.
 
