@@ -566,4 +566,4 @@ def test_a_graph_of_a_device_that_is_not_here_can_be_loaded_onto_another(folder:
         file.write_text(file.read_text().replace("sim:3", "cuda:3"))
     with pytest.raises(flow.DeviceUnavailable, match="cuda:3 cannot be used"):
         flow.load_graph(folder)
-    assert bits(flow.load_graph(folder, "cpu")(flow.ones(2))) == expected
+    assert bits(flow.load_graph(folder, "cpu")(flow.ones(2, device="cpu"))) == expected
