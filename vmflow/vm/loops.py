@@ -27,11 +27,11 @@ class Loops:
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
         self.home: AbstractEventLoop | None = None
-        # The loop on which `turn` was scheduled last, if it has not begun since; None without one.
+        # The loop on which `turn` was scheduled last; None if `turn` has begun on any loop since.
         self._armed: AbstractEventLoop | None = None
         # The wakers of loops that have run turns of the machine.
         self._wakers: dict[AbstractEventLoop, LoopWaker] = {}
-        # For each loop, the time of `time.perf_counter_ns` up to which ops may run inline in its present turn.
+        # By loop, the time of `time.perf_counter_ns` up to which ops may run inline in its present turn, once one has.
         self._until: dict[AbstractEventLoop, int] = {}
 
     def forget(self) -> None:
@@ -45,26 +45,26 @@ class Loops:
         """Note that the machine's `async with` block is entered on `loop`.
 
         Raises:
-            RuntimeError: if the block was entered already.
+            RuntimeError: if the machine has a `home` already.
         """
         if self.home is not None:
             raise RuntimeError(f"the virtual machine {self._machine.name!r} is already entered")
         self.home = loop
 
     def any(self) -> bool:
-        """Whether any loop has run turns of the machine, so that long instructions go to workers."""
+        """Whether any loop that was not found closed has run turns of the machine."""
         return bool(self._wakers)
 
     def arm(self, loop: AbstractEventLoop) -> None:
-        """Schedule the machine's turns on `loop`, which runs on this thread, unless that is done already."""
+        """Schedule `turn` on `loop`, which runs on this thread, unless that was done last and is still due."""
         if self._armed is not loop:
             self._armed = loop
             loop.call_soon(self.turn, loop)
 
     def arm_home(self) -> None:
-        """Schedule the machine's turns on the loop of its `async with` block, from another thread.
+        """Schedule the machine's turns on the loop of its `async with` block, from any thread.
 
-        Does nothing without such a loop, or if a loop is about to run the turns.  If the block's loop is closed, this
+        Does nothing without such a loop, or if any loop is about to run the turns.  If the block's loop is closed, this
         thread runs them.
         """
         if self.home is None or (self._armed is not None and not self._armed.is_closed()):
@@ -75,7 +75,7 @@ class Loops:
             self._machine.driver.drive()
 
     def turn(self, loop: AbstractEventLoop) -> None:
-        """Run the machine's turns, for about `turn_budget` seconds at most; a callback of the event loop."""
+        """Run turns until none can go on or about `turn_budget` seconds have passed; a callback of the event loop."""
         machine = self._machine
         self._armed = None
         waker = self._wakers.get(loop)
@@ -88,7 +88,7 @@ class Loops:
             if not machine.driver.drive(None, deadline):
                 return
         for previous in machine.handover.sources():
-            # Perhaps nobody else runs the turns for which this machine waits.
+            # Perhaps nobody else runs the turns of `previous`, from which this machine takes storages over.
             if previous is not machine:
                 previous.loops.arm(loop)
         if machine.driver.can_go_on():
@@ -101,25 +101,25 @@ class Loops:
         machine.driver.pass_on()
         if machine.has_waiters():
             machine.waiters.watch.arm(loop)
-        # Devices' progress is awaited even if nobody waits on this virtual machine, since somebody may on another one.
+        # Devices' progress is awaited even if nobody waits on this virtual machine: somebody may wait on another one.
         for work in machine.completion.oldest():
             if work.event is not None and work.instruction.stream.policy.await_progress(work.event, waker.wake):
                 break
 
     def in_time(self, loop: AbstractEventLoop) -> bool:
-        """Whether the loop's present turn has time left for inline calls: `turn_budget` from the first one on."""
+        """Whether the loop's present turn has time left for inline calls: `turn_budget` from the first such call on."""
         until = self._until.get(loop)
         if until is not None:
             return _now() < until
         for other in list(self._until):
             if other.is_closed():
                 self._until.pop(other, None)
-        loop.call_soon(self._until.pop, loop, None)  # before the entry is made: this call may raise KeyboardInterrupt
+        loop.call_soon(self._until.pop, loop, None)  # first, as KeyboardInterrupt may be raised here
         self._until[loop] = _now() + int(self._machine.turn_budget * 1e9)
         return True
 
     def forget_closed(self) -> None:
-        """Forget the event loops that have been closed."""
+        """Drop the wakers of closed event loops, and note that no turn is scheduled on such a loop."""
         for loop in [loop for loop in list(self._wakers) if loop.is_closed()]:
             self._wakers.pop(loop, None)
         armed = self._armed

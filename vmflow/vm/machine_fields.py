@@ -1,4 +1,4 @@
-"""`MachineFields`: the fields of a virtual machine that ops read most, in a compiled base class for speed."""
+"""`MachineFields`: the fields of a virtual machine that ops read most, in a base class that can be compiled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT: Final[list[VirtualMachine]] = []
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MachineFields:
-    """The base class of `VirtualMachine`, its only subclass, which sets the fields.
+    """The base class of `VirtualMachine`, which is its only subclass and sets the fields.
 
     Attributes:
         devices: the machine's streams and workers.

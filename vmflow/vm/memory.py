@@ -1,4 +1,4 @@
-"""`MachineMemory`: the allocators of one machine on each device; and `rescue`, for a device without free memory."""
+"""`MachineMemory`: the allocators of one machine on each device; and `rescue`, for a device with too little memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MachineMemory:
         self._by_device: dict[object, list[BinAllocator]] = {}
 
     def allocator(self, device: Device, kind: str = "compute") -> BinAllocator:
-        """Return the allocator of the stream of this kind on `device`, in whose order it hands out memory."""
+        """Return the allocator that serves `device` in the order of its stream of this kind; made at the first use."""
         allocator = self.allocators.get((device, kind))
         if allocator is None:
             new = BinAllocator(device_memory(device), on_handout=self._on_handout, on_free=self._on_free)
@@ -71,7 +71,7 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
     """Free memory that a ready or launched `ReleaseTensor` in `lively` would free, unless one of `unrun` will use it.
 
     Args:
-        lively: the machine's instructions that have not ended.
+        lively: the machine's lively instructions.
         unrun: the launched instructions that have not ended; of a chain that runs one by one, the members not begun.
     """
     wanted: set[Dependence] = set()
@@ -79,7 +79,7 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
         if instruction.policy is not None and instruction.policy.touches_memory:
             wanted.update(instruction.reads, instruction.writes)
     for instruction in lively:
-        # A release that is still WAITING follows an instruction that was not even launched and may use the memory.
+        # A release that is still WAITING follows an instruction that may still use the memory.
         policy = instruction.policy
         if policy is None or instruction.state not in (READY, LAUNCHED):
             continue
@@ -95,7 +95,6 @@ def rescue(
     Mostly called by the driving thread, which waits here for devices and, for a limited time, for workers.
 
     Args:
-        machine, instruction, policy: the instruction that needs memory, its machine and its policy.
         unrun: this instruction; for a member of a chain that runs one by one, also the members after it.
 
     Returns:
@@ -109,7 +108,7 @@ def rescue(
     machine.releases.issue()
     while machine.engine.has_work():
         machine.driver.turn()
-    # A worker may be busy for longer than `finish_running` waits.
+    # Instructions may still run on workers, for which `finish_running` waits a limited time.
     posted = [other for other in machine.engine.lively if other.state == LAUNCHED and other.stream.posted]
     release_early(machine.engine.lively, [*unrun, *machine.driver.launched(), *posted])
     for own in machine.memory.of_device(instruction.stream.device):
@@ -125,7 +124,7 @@ def rescue(
 
 
 def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instruction) -> OutOfMemory:
-    """Make an OutOfMemory error that also names the instruction, and the allocator's largest tensors with origins."""
+    """Make an OutOfMemory error like `error` that also names the instruction, and the allocator's largest tensors."""
     policy = instruction.policy
     doing = policy.describe() if policy is not None else instruction.name
     lines = [f"{error}, for {doing}; releasing and shrinking was tried."]
@@ -138,7 +137,7 @@ def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instructio
 
 
 def created_by(owner: Any) -> str:
-    """Return the name and the user's line of the instruction that an allocation was made for, from its `owner`."""
+    """Describe an allocation's `owner`, the instruction for which it was made, by name and user's line if known."""
     if not isinstance(owner, tuple):
         return "an unknown instruction"
     name, code, last = owner[:3]

@@ -1,10 +1,10 @@
-"""Runs instructions issued by a signal handler, destructor or callback while its thread runs the machine's turns.
+"""Runs instructions issued by a signal handler, destructor or callback while its thread has the machine's turn lock.
 
 Such code can neither run turns nor wait until another thread does, since it has interrupted the driving thread.  So an
-instruction that it issues runs in the same call, outside of the engine, if its inputs have values and no unfinished
-instruction uses its outputs.  Otherwise it is issued as always and runs after the interrupted instruction; such code
-that waits for it gets an error that says so.  Barriers, deferred instructions, those of asynchronous streams, some that
-need resources first and, with a race check, all instructions are always issued.
+instruction that it issues runs in the same call, outside of the engine, if no unfinished instruction writes its inputs
+or uses its outputs.  Otherwise the instruction is issued as always and runs later; such code that waits for it gets an
+error that says so.  Barriers, deferred instructions, those of asynchronous streams, some that need resources first and,
+with a race check, all instructions are always issued.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _unconnected(machine: VirtualMachine) -> Iterable[tuple[Collection[Dependenc
 
 
 def _give_memory(policy: InstructionPolicy) -> None:
-    """Allocate the results' memory as new numpy arrays, since this code may have interrupted the allocator."""
+    """Give results new numpy arrays in place of an allocator's memory: this code may have interrupted the allocator."""
     for blob in cast("OpCall | MultiTensorUpdate", policy).outputs:
         if blob.strides is None and places_memory(blob.meta):
             blob.destination()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @final
 class Observers:
-    """The tracer and the race check of one virtual machine.  With either, ops wait for a turn.
+    """The tracer and the race check of one virtual machine.
 
     Args:
         gathers: whether instructions are gathered before they run, so that ops do not run as they are issued.
@@ -29,7 +29,7 @@ class Observers:
         self.inline = not gathers and races is None
 
     def gather(self, gathers: bool) -> None:
-        """Gather instructions before they run, or again let them run as they are issued."""
+        """Set whether instructions are gathered; see `Observers`."""
         self._gathers = gathers
         self.listen(self.tracer)
 

@@ -8,7 +8,7 @@ from vmflow.instructions.failure import Failure
 
 
 class Later:
-    """The outcome of a `Deferred` instruction whose `compute` has returned, and whose end will be reported later."""
+    """The outcome of a `Deferred` instruction whose `compute` has returned, and whose end is reported separately."""
 
 
 LATER: Final = Later()

@@ -1,9 +1,9 @@
 """Closes all virtual machines when the process exits, and keeps them usable in a forked child.
 
-A forked child has one thread, the forking one.  Unless an instruction calls fork, a fork waits for this thread's
-instructions, and for those of other threads if they take no more than a moment.  It does not wait for a long one of
-another thread; then the child runs this thread's instructions that have not begun.  The child has no workers and no
-loops: every machine goes on without them, finished results can be read, and reading a result that is lost raises an
+A forked child has one thread, the forking one.  A fork waits for this thread's instructions, and for those of other
+threads if they take no more than a moment; but not on a machine of which this thread runs an instruction or turn, or
+which another thread drives for longer.  The child runs this thread's instructions that have not begun.  There, machines
+go on without workers and the parent's loops, finished results can be read, and reading a result that is lost raises an
 error that says so.
 """
 
@@ -38,7 +38,7 @@ def _at_exit() -> None:
 
 # Forking
 
-# About the most seconds that a fork waits for the instructions of other threads.
+# About the most seconds that a fork waits for the instructions of other threads, unless its thread's wait for them.
 _PATIENCE: Final = 0.02
 
 
@@ -69,7 +69,7 @@ def _before_fork() -> None:
 
 
 def _finish(machine: VirtualMachine, deadline: float) -> None:
-    """Wait for this thread's unfinished instructions, and for those of other threads if they can end in time.
+    """Wait for this thread's unfinished instructions, and, if they seem to end in time, for those of other threads.
 
     Does nothing if another thread keeps the turn lock until `deadline`.
     """
@@ -130,7 +130,7 @@ def _after_fork_in_child() -> None:
 
 
 def _drop_other_threads(machine: VirtualMachine, failure: Failure) -> None:
-    """Fail, in a forked child, the instructions passed to workers of a machine whose turn this thread runs.
+    """Fail, in a forked child, unreported instructions of the workers of a machine whose turn this thread runs.
 
     All other instructions stay, and the turn continues.
     """
@@ -147,7 +147,7 @@ def _drop_other_threads(machine: VirtualMachine, failure: Failure) -> None:
 
 
 def _restart(machine: VirtualMachine, failure: Failure) -> None:
-    """Restart a machine in a forked child: issue again the instructions that `_goes_on` accepts, fail others."""
+    """Restart a machine in a forked child: reissue the instructions that `_goes_on` accepts, fail or drop others."""
     at_hand = machine.driver.at_hand
     if at_hand is not None and at_hand.policy is not None:
         at_hand.policy.fail(failure)
@@ -172,7 +172,7 @@ def _restart(machine: VirtualMachine, failure: Failure) -> None:
 
 
 def _goes_on(instruction: Instruction) -> bool:
-    """Whether a forked child issues `instruction` again: this thread's, not launched, neither barrier nor deferred."""
+    """Whether a forked child reissues `instruction`: if this thread's, not launched, and no barrier or deferred."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred:
         return False
@@ -180,7 +180,7 @@ def _goes_on(instruction: Instruction) -> bool:
 
 
 def _abandon(machine: VirtualMachine, kept: Collection[InstructionPolicy | None], failure: Failure) -> None:
-    """Erase all unfinished instructions of a machine, and fail or drop their policies, except for those in `kept`."""
+    """Erase a machine's unfinished instructions: fail launched ones, drop others whose policies are not in `kept`."""
     begun = [instruction for instruction in machine.engine.lively if instruction.state == LAUNCHED]
     running = {instruction.policy for instruction in begun}
     dropped = Failure(failure.error, dropped=True)

@@ -1,4 +1,4 @@
-"""`RaceWatch`: tells a race detector about every launch, end, event and wait on a machine's streams."""
+"""`RaceWatch`: tells a race detector about launches, ends, events and waits on a machine's streams."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RaceWatch:
         return WatchedStreamPolicy(policy, self)
 
     def launched(self, instruction: Instruction) -> None:
-        """Tell the detector that a prepared instruction is about to be launched.
+        """Tell the detector that an instruction is about to be launched, after its preparation.
 
         Raises:
             RaceDetected: if nothing orders one of the instruction's accesses behind an earlier one that conflicts, or

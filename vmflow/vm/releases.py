@@ -1,4 +1,4 @@
-"""`Releases`: frees a large storage's memory when its last tensor is gone, behind the instructions that use it."""
+"""`Releases`: frees a storage's memory when its last tensor is gone, behind the instructions that use it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 class Releases:
     """Issues the instructions that free the memory of storages whose last tensor is gone.
 
-    Args:
-        machine: the machine that orders the accesses to the storages.
-
     Attributes:
-        noted: the storages that `note` was given and for which no `ReleaseTensor` was issued yet.
+        noted: the storages passed to `note` that `issue` has not handled yet.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
@@ -41,7 +38,7 @@ class Releases:
         self.noted.clear()
 
     def issue(self) -> None:
-        """Issue a `ReleaseTensor` for each noted storage that may have memory, and pass on those of other machines."""
+        """Issue a `ReleaseTensor` for noted storages with a stream and maybe memory; pass on other machines'."""
         machine = self._machine
         while self.noted:
             storage = self.noted.popleft()
@@ -60,7 +57,7 @@ class Releases:
                 machine.engine.receive(Instruction(home, ReleaseTensor(storage), (), (dependence,)))
 
     def home_of(self, storage: Storage, last: Stream) -> Stream:
-        """Return the stream that this machine's allocator of the memory belongs to; without one, the compute stream.
+        """Return the stream of the storage's allocator, or the compute stream if this machine has no such allocator.
 
         Both are on the device of `last`, the stream that used the storage last.
         """

@@ -18,9 +18,9 @@ from .story import Script
 
 
 class Replayed(InstructionPolicy):
-    """The policy of a replayed instruction: orders it as the original policy did, and runs nothing.
+    """The policy of a replayed instruction: orders the instruction as the original policy did, and runs nothing.
 
-    Instructions are fused as the script says, since it lacks the operands on which chains depend.  The engine
+    Instructions are fused as the script says, since the script lacks the operands on which chains depend.  The engine
     takes each fused instruction for a chain, so that `fuse_below` does not limit its cost.
 
     Attributes:
@@ -72,7 +72,7 @@ def replay(script: Script) -> VirtualMachineEngine:
 
     Raises:
         ValueError: if the script does not begin with an engine's first turn.
-        InternalError: if the new engine launches other instructions than the recorded one.
+        InternalError: if the new engine launches other instructions than the recorded one, or in another order.
     """
     engine = VirtualMachineEngine(
         window=max([len(turn["absorbed"]) for turn in script], default=0) or 1, story=len(script)

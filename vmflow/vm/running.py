@@ -125,7 +125,7 @@ def prepare(
 
 
 def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
-    """Whether an instruction needs resources: its scope has not dropped it, or does not drop such instructions."""
+    """Whether an instruction needs resources: not if its scope drops it."""
     scope, policy = scope_of(instruction), instruction.policy
     return scope is None or (policy is not None and not policy.droppable) or scope.dropped() is None
 
@@ -251,9 +251,9 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
 
 
 def settle(machine: VirtualMachine, work: DeviceWork) -> Outcome:
-    """Return an instruction's failure, else one that a device has found in it or in its inputs, else None.
+    """Return the failure of launching an instruction, else one that a device has found in it or its inputs, else None.
 
-    The instruction's outputs hold the device's failure, if any.
+    The outputs are made to hold a failure that the device has found.
     """
     instruction = work.instruction
     policy = instruction.policy

@@ -14,13 +14,13 @@ from .stall_watch import STALL_SECONDS
 # By default, a script that issues instructions without waiting runs a turn when this many are pending, or sooner.
 GATHER: Final = 32
 
-# By default, a thread without a loop that issues more than this many unfinished instructions, or bytes of their large
-# results, waits until at most half as many are left.  An instruction takes about a kilobyte with its operands.
+# By default, above this many unfinished instructions, or bytes of their large results, a thread without a loop that
+# issues more waits until at most half as many are left.
 HIGH_WATER: Final = 40_000
 HIGH_WATER_BYTES: Final = 4 << 30
 
-# The most seconds that exit, and by default `close`, wait for a machine's kernels on the host, as nothing can interrupt
-# numpy.
+# The most seconds that exit and, by default, `close` wait for a machine's kernels on the host, and
+# `Driver.finish_running` for each busy worker.
 GRACE_SECONDS: Final = 2.0
 
 
@@ -34,7 +34,7 @@ def check(
     stall_after: float | None,
     cpu_worker: str,
 ) -> None:
-    """Raise `TypeError` or `ValueError` for invalid arguments of `VirtualMachine`."""
+    """Raise `TypeError` or `ValueError` if one of these arguments of `VirtualMachine` is invalid."""
     _whole("window", window)
     check_seconds("turn_budget", turn_budget, positive=True)
     if gather is not None:
@@ -59,8 +59,6 @@ def check_seconds(about: str, seconds: float, positive: bool = False) -> None:
     """Raise an error unless `seconds`, the argument `about`, is a time for which a thread can sleep.
 
     Args:
-        about: the argument's name, for the message.
-        seconds: the value.
         positive: whether zero is an error, too.
 
     Raises:
@@ -82,7 +80,7 @@ def _check_stall_after(about: str, seconds: float) -> None:
 
 
 def race_check(wanted: bool | None) -> bool:
-    """Whether a machine gets a race check: as `wanted`, or for None as the variable `VMFLOW_RACE_CHECK` says."""
+    """Return `wanted`, or for None whether the variable `VMFLOW_RACE_CHECK` is set and neither empty nor "0"."""
     return os.environ.get("VMFLOW_RACE_CHECK", "0") not in ("", "0") if wanted is None else wanted
 
 
@@ -90,7 +88,7 @@ def stall_seconds() -> float:
     """Return the default of the argument `stall_after` of `VirtualMachine`: `VMFLOW_STALL_SECONDS`, or a minute.
 
     Raises:
-        ValueError: if the variable is not a positive number that a lock can wait for, nor infinite.
+        ValueError: if the variable is set, and neither a positive number that a lock can wait for nor infinity.
     """
     text = os.environ.get("VMFLOW_STALL_SECONDS")
     if text is None:

@@ -53,7 +53,8 @@ class InstructionInfo:
 class StreamInfo:
     """One stream in a `Snapshot`: how many instructions are ready, launched, posted to its worker or on its device.
 
-    Instructions count as `running` from their launch until they are erased.  For `full` see `vmflow.streams.Stream`.
+    Instructions count as `running` from their launch until they are erased, fused ones as one.  For `full` see
+    `vmflow.streams.Stream`.
     """
 
     name: str
@@ -101,7 +102,7 @@ class Snapshot:
         pending: the number of issued instructions that the engine has not seen yet.
         waiters: the number of instructions that a thread or coroutine waits for, plus that of producers that wait
             because of back-pressure.
-        launched: for each stream, the serials of its launched instructions, in the order in which they run.
+        launched: for each stream, the serials of its instructions that are launched and not erased, in launch order.
     """
 
     machine: str
@@ -132,7 +133,7 @@ class Snapshot:
     def to_svg(self) -> str:
         """An SVG image of the lively instructions: an arrow leads from each to those that wait for it, except barriers.
 
-        Dashed arrows connect the launched instructions of a stream, which run in this order.
+        Dashed arrows connect the launched instructions of a stream, in launch order.
 
         Example:
             >>> flow.vm.current_machine().snapshot().to_svg().startswith("<svg")
@@ -206,7 +207,7 @@ def _cell(value: object) -> object:
 
 
 def take_snapshot(machine: VirtualMachine) -> Snapshot:
-    """Take a `Snapshot` of a machine; it may be inconsistent if another thread is running the machine's turns."""
+    """Take a `Snapshot` of a machine; it may be inconsistent during a turn."""
     engine = machine.engine
     return Snapshot(
         machine.name,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
     from .wakers import ThreadWaker
 
-# The default seconds without an ended instruction that count as a stall: longer than any sensible kernel on the host.
+# The default seconds without an ended instruction that count as a stall.
 STALL_SECONDS: Final = 60.0
 
 

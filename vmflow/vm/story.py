@@ -19,7 +19,7 @@ Fence: TypeAlias = tuple[int, bool, Stream | None]
 
 
 class Turn:
-    """One turn of an engine: the instructions reported as finished, erased, absorbed (taken from pending) and launched.
+    """One turn of an engine: its reported, erased, absorbed (taken from pending) and launched instructions.
 
     Attributes:
         failures: (serial, message) of the finished instructions, and of members of fused ones, that have failed.
@@ -80,7 +80,9 @@ class Story:
         self.turns.append(Turn([], [], [], [], [], [], [], abandoned))
 
     def events(self, about: Instruction | int | str | None = None) -> list[tuple[str, int, str]]:
-        """Return the events of the remembered turns as ``(event, serial, detail)``, oldest first.
+        """Return the events of the remembered turns as ``(event, serial, detail)``, the oldest turn first.
+
+        An event is "failed", "erased", "absorbed", "launched" or "abandoned".
 
         Args:
             about: keep one instruction (itself or its serial), or the instructions of one name; None keeps all.
@@ -121,7 +123,7 @@ class Story:
         for turn in self.turns:
             fences = {serial: (barrier, follows) for serial, barrier, follows in turn.fences}
             fused = {member.serial: whole.serial for whole in turn.fused for member in whole.members or ()}
-            # The first member, whose serial the whole has, also writes what the engine has added to the whole's writes.
+            # Here the first member, whose serial the whole has, also writes what the engine has added to the whole.
             added = {whole.serial: _added(whole) for whole in turn.fused}
             script.append(
                 {

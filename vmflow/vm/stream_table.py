@@ -34,8 +34,8 @@ EXTERNAL_PREFIX: Final = "external:"
 
 _MEMORY_VARIABLE: Final = "VMFLOW_SIM_MEMORY"
 SIMULATED_BYTES: Final = 1 << 30
-# The byte that fills unused memory of simulated devices: all bits set are nan in every floating dtype, and -1 in every
-# signed integer dtype.
+# The byte with which `ReleaseTensor` fills memory of simulated devices: all bits set are nan in every floating dtype,
+# and -1 in every signed integer dtype.
 GARBAGE: Final = 0xFF
 
 _lock = lock_held_while_forking()
@@ -54,7 +54,7 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
 
     Raises:
         DeviceUnavailable: if the device cannot be used here; for exchanges, if there is no connection to other ranks.
-        ValueError: if the device has no stream of this kind.
+        ValueError: if the device has no stream of this kind; for a simulated device, see `simulated_device`.
     """
     if device is None:
         # A stream's instructions are erased in the order in which they are launched.  If that is program order, a
@@ -148,7 +148,7 @@ def simulated_device(device: Device) -> SimulatedDevice:
 
 
 def replace_memories(memories: dict[Device, DeviceMemory]) -> dict[Device, DeviceMemory]:
-    """Replace the `DeviceMemory` of all CUDA devices, for tests that emulate devices; returns the old ones."""
+    """Forget the `DeviceMemory` of all CUDA devices, and add `memories`; returns the old ones.  For tests."""
     with _lock:
         before = {device: memory for device, memory in _memories.items() if device.type == "cuda"}
         for device in before:
@@ -158,5 +158,5 @@ def replace_memories(memories: dict[Device, DeviceMemory]) -> dict[Device, Devic
 
 
 def known_devices() -> list[Any]:
-    """Return the devices whose memory `device_memory` has been asked for."""
+    """Return the devices that have a `DeviceMemory` by now."""
     return list(_memories)

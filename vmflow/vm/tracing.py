@@ -33,7 +33,7 @@ class Tracer(Protocol):
         ...
 
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:
-        """Note that a deferred instruction has ended, perhaps on another thread and before `ended` was called."""
+        """Note that an instruction whose outcome is `LATER` has ended, perhaps on another thread and before `ended`."""
         ...
 
     def computed(self, instruction: Instruction, begin: int, end: int) -> None:

@@ -1,4 +1,4 @@
-"""`TurnLock`: the lock of the thread that runs a machine's turns, or a graph's actors, safe against Ctrl-C."""
+"""`TurnLock`: a lock, mostly of the thread that runs a machine's turns, safe against Ctrl-C."""
 
 from __future__ import annotations
 

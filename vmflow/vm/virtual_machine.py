@@ -1,4 +1,4 @@
-"""`VirtualMachine`: runs instructions, with an engine and objects that run its turns, wait for results and close it."""
+"""`VirtualMachine`: runs instructions; its parts order them, run turns, wait for results and close the machine."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class VirtualMachine(MachineFields):
     Raises:
         TypeError: if a count or mark is no `int`, or a time no `int` or `float`; a bool is neither.
         ValueError: for a number that is not positive (`drain_timeout`: a negative one), a time that is nan or more than
-            a lock can wait for (`stall_after`: but infinity), such a `VMFLOW_STALL_SECONDS`, or another `cpu_worker`.
+            a lock can wait for (except `stall_after=math.inf`), a bad `VMFLOW_STALL_SECONDS`, or another `cpu_worker`.
 
     Example:
         >>> import asyncio
@@ -199,7 +199,7 @@ class VirtualMachine(MachineFields):
         """Return the machine's stream of this kind on `device`, opened at the first use.
 
         Raises:
-            DeviceUnavailable, ValueError: see `stream_table.make_policy`.
+            DeviceUnavailable, ValueError: see `make_policy` and `device_memory` in `stream_table`.
         """
         return self.devices.stream(device, kind)
 
@@ -208,7 +208,7 @@ class VirtualMachine(MachineFields):
         return self.host_stream("control")
 
     def host_stream(self, kind: str) -> Stream:
-        """Return a stream of no device: "control" for barriers, or "handover" for storages that change machines."""
+        """Return a stream of no device: "control" for barriers, or "handover" for storages that arrive."""
         return self.devices.stream(None, kind)
 
     def streams(self) -> Iterable[Stream]:
@@ -515,6 +515,7 @@ class VirtualMachine(MachineFields):
 
         Raises:
             TypeError, ValueError: for None, or a `timeout` that is no valid `drain_timeout`; the machine goes on then.
+            RuntimeError: as in `wait`, if a storage is still to be handed over; the machine goes on then, too.
         """
         settings.check_seconds("timeout", timeout)
         if not self.closed:

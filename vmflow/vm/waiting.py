@@ -111,7 +111,7 @@ class Waiters:
             self._machine.driver.pass_on()
 
     def _raise_if_given_up(self, instruction: Instruction, scope: Scope | None) -> None:
-        """Raise an error if `scope` has ended before the instruction has run, or if the machine was aborted."""
+        """Raise an error if `scope` ended before the instruction has run, or the machine was aborted before its end."""
         machine = self._machine
         if scope is not None and instruction.state < DONE:
             dropped = scope.dropped()
@@ -129,7 +129,7 @@ class Waiters:
         patience: float | None = None,
         deadline: float = 0.0,
     ) -> None:
-        """Run turns, or wait for a device, or sleep until there is something to do; callers repeat it until `done()`.
+        """Run turns, then wait for a device or sleep if there is nothing to do; callers repeat it until `done()`.
 
         Args:
             until: an instruction after whose end no further turns need be run; or None.
@@ -161,7 +161,7 @@ class Waiters:
             self.watch.sleep(waker, patience)
 
     def _advance_together(self, waker: ThreadWaker, done: Callable[[], bool], patience: float | None) -> None:
-        """Do as `advance` for this machine and all machines that it waits for, whose turns may have no other thread."""
+        """Do as `advance` for this machine and all that it waits for, as perhaps no other thread runs their turns."""
         machines = _linked(self._machine)
         for machine in machines:
             machine.driver.drive()
@@ -213,7 +213,7 @@ class Waiters:
     def _suspend(
         self, loop: AbstractEventLoop, instruction: Instruction, scope: Scope | None
     ) -> Generator[Any, None, None]:
-        """Suspend the coroutine until `instruction` has ended, or its scope was cancelled or has expired."""
+        """Suspend the coroutine until `instruction` has ended, or `scope`, if any, was cancelled or has expired."""
         waker = FutureWaker(loop, loop.create_future())
         self._by_instruction.setdefault(instruction, []).append(waker)
         if instruction.state == ERASED:

@@ -19,10 +19,7 @@ _get_running_loop: Final[list[Callable[[], Any]]] = []
 
 
 def running_loop() -> AbstractEventLoop | None:
-    """Return the event loop that runs on this thread, or None.
-
-    A program that never imported asyncio has no loop; importing asyncio here would slow the import of vmflow.
-    """
+    """Return the asyncio loop that runs on this thread, or None, as in a program that never imported asyncio."""
     if not _get_running_loop:
         events = _modules.get("asyncio.events")
         if events is None:
@@ -47,7 +44,7 @@ class ThreadWaker:
         self._bell: SimpleQueue[None] = SimpleQueue()
 
     def sleep(self, seconds: float | None = None) -> bool:
-        """Sleep until another thread calls `wake`, at most `seconds`; returns False if the time ran out.
+        """Sleep until `wake` is called, at most `seconds` if given; returns False if the time ran out.
 
         Each call of `wake` ends one sleep; if the thread does not sleep, a later one.
         """
