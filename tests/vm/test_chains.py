@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import vmflow as flow
 from vmflow.context import MODE
-from vmflow.errors import Cancelled, OutOfMemory
+from vmflow.errors import Cancelled, OutOfMemory, RaceDetected
 from vmflow.instructions.chain import LONGEST
 from vmflow.kernels.numpy.fused import FusedKernel
 from vmflow.ops import table
@@ -360,6 +360,36 @@ def test_watched_accesses_are_those_of_single_ops() -> None:
         x = flow.ones(SIDE, SIDE)
         assert ((x + 1) * 2 - 3)[0, 0].item() == 1.0
     finally:
+        MODE.set(before)
+        machine.close()
+
+
+def test_accesses_of_a_chain_that_lacks_memory_are_watched() -> None:
+    machine = VirtualMachine("watched", race_check=True, gather=1 << 60)
+    assert machine.races is not None
+    before = MODE.get()
+    MODE.set(before.replace(machine=machine, device=flow.device("cpu")))
+    try:
+        x = flow.tensor(numbers()) * 1
+        machine.drain()
+        flow.empty_cache("cpu")
+        for op in OPS.values():
+            op.forget()
+        allocator = machine.memory.allocator(flow.device("cpu"))
+        flow.set_memory_limit(allocator.memory.used, "cpu")
+        statistics = allocator.statistics()
+        free = statistics["reserved_bytes.all.current"] - statistics["allocated_bytes.all.current"]
+        made = [x + 1]
+        for _ in range(free // NBYTES):
+            made.append(made[-1] + 1)
+        machine.races.detector.freed(0, 0, 0, x._blob.storage.dependence)
+        with pytest.raises(RaceDetected, match="use after release"):
+            made[0].numpy()
+        with pytest.raises((RaceDetected, OutOfMemory)):
+            made[-1].numpy()
+        assert "add_scalar" in str(machine.races.detector.races.pop())
+    finally:
+        flow.set_memory_limit(None)
         MODE.set(before)
         machine.close()
 

@@ -39,11 +39,7 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
         elif not _prepare_chain(machine, instruction, cast(Chain, policy)):
             _run_in_turn(machine, instruction, cast(Chain, policy))
             return
-    if machine.races is not None:
-        try:
-            machine.races.launched(instruction)
-        except RaceDetected as race:
-            failure = failure_of(machine, instruction, race)
+    failure = _checked(machine, instruction, failure)
     if stream.policy.asynchronous:
         machine.completion.submit(instruction, failure)
     elif stream.posted == 0 and (machine.devices.on_scheduler_thread(stream, instruction.cost, machine.loops.any())):
@@ -54,6 +50,16 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
             conclude(machine, instruction, outcome)
     else:
         machine.devices.post(stream, (instruction, failure))
+
+
+def _checked(machine: VirtualMachine, instruction: Instruction, failure: Failure | None) -> Failure | None:
+    """Tell the machine's race check, if any, of a launch; returns the failure of the race found, else `failure`."""
+    if machine.races is not None:
+        try:
+            machine.races.launched(instruction)
+        except RaceDetected as race:
+            return failure_of(machine, instruction, race)
+    return failure
 
 
 def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> bool:
@@ -83,6 +89,7 @@ def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain
     if stream.policy.asynchronous:
         for at, member in enumerate(chain.members):
             failure = prepare(machine, member, cast(InstructionPolicy, member.policy), chain.members[at:])
+            failure = _checked(machine, member, failure)
             machine.completion.submit(member, failure, instruction)
         return
     while stream.worker is not None and stream.posted:  # earlier instructions of the stream come first
@@ -90,7 +97,7 @@ def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain
         machine.driver.collect_reports()
     for at, member in enumerate(chain.members):
         failure = prepare(machine, member, cast(InstructionPolicy, member.policy), chain.members[at:])
-        outcome = run(machine, member, failure)
+        outcome = run(machine, member, _checked(machine, member, failure))
         if isinstance(outcome, Failure):
             chain.failed.append((member, outcome))
     conclude(machine, instruction, chain.failed[0][1] if chain.failed else None)
@@ -292,7 +299,8 @@ def conclude(machine: VirtualMachine, instruction: Instruction, outcome: Outcome
     if isinstance(outcome, Later):
         return
     if machine.races is not None:
-        machine.races.finished(instruction)
+        for launched in (instruction, *(instruction.members or ())):
+            machine.races.finished(launched)
     if instruction.members is not None:
         for member, failure in cast(FuseInstructionPolicy, instruction.policy).failed:
             machine.engine.remember_failure(member, failure.error)
