@@ -38,7 +38,10 @@ class Releases:
         self.noted.clear()
 
     def issue(self) -> None:
-        """Issue a `ReleaseTensor` for noted storages with a stream and maybe memory; pass on other machines'."""
+        """Issue a `ReleaseTensor` for each noted storage that a stream has used and that may have memory.
+
+        Storages of other machines are passed on to these.
+        """
         machine = self._machine
         while self.noted:
             storage = self.noted.popleft()
