@@ -92,7 +92,7 @@ def rescue(
 ) -> Failure | None:
     """Reclaim unused memory of a device that has too little left, and prepare the instruction once more.
 
-    Mostly called by the driving thread, which waits here for devices and, for a limited time, for workers.
+    Waits for devices and, for a limited time, for workers.
 
     Args:
         unrun: this instruction; for a member of a chain that runs one by one, also the members after it.

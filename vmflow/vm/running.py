@@ -53,7 +53,7 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
 
 
 def _checked(machine: VirtualMachine, instruction: Instruction, failure: Failure | None) -> Failure | None:
-    """Tell the machine's race check, if any, of a launch; returns the failure of the race found, else `failure`."""
+    """Tell the race check, if any, of a launch; returns the failure of a race found, else `failure`."""
     if machine.races is not None:
         try:
             machine.races.launched(instruction)

@@ -47,7 +47,6 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
     """Return the policy for a new stream, by its device and kind; streams of some kinds share one.
 
     Args:
-        machine: the name of the stream's machine.
         device: the stream's device; None if it belongs to no device.
         kind: the kind, such as "compute"; see `StreamPolicy.kind`.
         cpu_worker: "auto", "always" or "never"; see `CpuStreamPolicy`.
