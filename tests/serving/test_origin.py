@@ -30,6 +30,7 @@ async def drained(headers: dict[str, str], **options: Any) -> tuple[int, str]:
         {"Host": "localhost:8000", "Origin": "http://elsewhere.example"},
         {"Host": "127.0.0.1:8000", "Origin": "http://127.0.0.1:9000"},
         {"Host": "127.0.0.1:8000", "Origin": "null"},
+        {"Host": "127.0.0.1:8000", "Origin": "http://["},
         {"Host": "127.0.0.1:8000", "Sec-Fetch-Site": "cross-site"},
         {"Host": "127.0.0.1:8000", "Sec-Fetch-Site": "same-site"},
         {"Origin": "http://elsewhere.example"},
