@@ -328,6 +328,18 @@ async def test_a_batch_on_this_thread_is_begun_when_a_turn_brings_nothing() -> N
 
 
 @timed
+async def test_a_full_batch_on_this_thread_waits_no_further_turn() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute, most=2, computed_here=lambda count, key: True)
+    tasks = [asyncio.create_task(ask(batcher, number)) for number in range(2)]
+    await asyncio.sleep(0)  # the first request begins a batch, which the second one fills
+    await asyncio.sleep(0)
+    assert batcher.running() == 2
+    assert len(device.batches) == 1
+    assert await asyncio.gather(*tasks) == [0, 10]
+
+
+@timed
 async def test_a_batch_that_takes_others_along_can_be_closed() -> None:
     device, statistics = Device(), Statistics()
     batcher = batcher_of(device.compute, statistics, most=8, computed_here=lambda count, key: True)

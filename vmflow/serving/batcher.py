@@ -410,7 +410,7 @@ class Batcher:
         """
         try:
             came = begun is None and self._take_along(requests, batch)
-            while came and self._computed_here(len(requests), requests[0].key):
+            while came and len(requests) < self._most and self._computed_here(len(requests), requests[0].key):
                 await asyncio.sleep(0)
                 came = self._take_along(requests, batch)
             await self._attempt(requests, batch, begun, begin)
