@@ -28,13 +28,13 @@ class Arrivals:
         self._there.add(arrival)
 
     def remove(self, arrival: Arrival) -> None:
-        """Note that a request was given up, or has arrived and is queued next, without an await in between."""
+        """Note that a request is no longer arriving: it has arrived, or was given up."""
         self._there.discard(arrival)
         if self._left is not None:
             self._left.set()
 
     async def gone_in(self) -> None:
-        """Wait until each request that is arriving now has entered the queue or was given up; ignore later ones."""
+        """Wait until each request that is arriving now has arrived or was given up; ignore later requests."""
         there = set(self._there)
         while there & self._there:
             if self._left is None:

@@ -38,7 +38,7 @@ ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _log: Final = logging.getLogger(__name__)
 
-# The answer for surrounding middleware if the client has gone before the handler's began; the client itself gets none.
+# The answer that surrounding middleware sees if the client has gone before the handler's answer began.
 CLIENT_GONE: Final = Problem(499, "ClientGone", "the client has left before it was answered")
 
 _GONE: Final[Message] = {"type": "http.disconnect"}
@@ -53,8 +53,8 @@ class DisconnectScope:
     A server reports a disconnect only to a handler that calls ``receive``, which handlers rarely do.  So one task for
     each request reads the messages first and passes them on; it reads on when the handler has taken a part of the body,
     or immediately after the last part.  If the task reads ``http.disconnect`` before the answer is complete, it cancels
-    the handler, and vmflow drops the handler's instructions that have not begun.  Background tasks that run after a
-    complete answer are left alone.
+    the handler, and vmflow drops the handler's instructions that have not begun.  Background tasks after a complete
+    answer are left alone.
 
     A request that waits for permission to send its body (``Expect: 100-continue``) is watched from when its handler
     begins to read.
@@ -62,8 +62,8 @@ class DisconnectScope:
     Args:
         app: the ASGI application.
         on_disconnect: the policy: "cancel", or "finish" to leave the handler alone.
-        paths: the policy for some paths, without ``root_path``; a path that ends with "/" holds for all below it, too,
-            and the longest path counts.
+        paths: the policy for some paths, relative to ``root_path``; a path that ends with "/" holds for all below it,
+            too, and the longest one that matches counts.
 
     Raises:
         ValueError: for another policy.
@@ -180,7 +180,7 @@ class _Watch:
         if kind == "http.response.start":
             self.begun = True
         elif kind == "http.response.pathsend" or (kind == "http.response.body" and not message.get("more_body", False)):
-            # Set before the last message is sent: servers report a disconnect after a complete answer, too.
+            # `_answered` is set before the last message is sent: servers report a disconnect after a complete answer.
             self._answered = True
         await self._send(message)
 
@@ -223,7 +223,8 @@ class ErrorResponses:
 
     A `ServingError` has a status of its own, and some have ``Retry-After``; `flow.DeadlineExceeded` becomes 504,
     `flow.OutOfMemory` 503, and a `flow.BlockingCallWarning`, if the program's filters make it an error, 500, with the
-    line that blocked.  Any other exception is raised further, and so is one after the beginning of an answer.
+    line that blocked.  A group of one such exception is answered as that exception.  Other exceptions are
+    raised further, and so is any after the beginning of an answer.
 
     Args:
         app: the ASGI application.
@@ -283,7 +284,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{0,9})?")
 
 
 def trace_id() -> str | None:
-    """The name that `RequestScope` gave the request that this task works for; None outside of one.  For logs.
+    """The name, given by `RequestScope`, of the request that this task works for; None without one.  For logs.
 
     Example:
         >>> flow.serving.trace_id() is None
@@ -300,7 +301,7 @@ class RequestScope:
 
     The name of the request is a valid ``X-Request-ID``, else the trace id of ``traceparent``, else random; see
     `trace_id`.  The answer has that name in ``X-Request-ID``.  If opentelemetry is installed and the program has set up
-    an SDK, there is a span for each request, a child of the span in ``traceparent``.
+    an SDK, there is a span for each request, a child of the span in ``traceparent``, if given.
 
     Args:
         app: the ASGI application.
@@ -400,7 +401,7 @@ class _Span:
         self._manager: Any = nullcontext()
         self._span: Any = None
         modules = _opentelemetry()
-        # A proxy of the provider, which exports nothing, means that the program has set up no SDK so far.
+        # A `ProxyTracerProvider` exports nothing; it means that the program has set up no SDK so far.
         if modules is None or isinstance(modules[1].get_tracer_provider(), modules[1].ProxyTracerProvider):
             return
         propagate, trace = modules
@@ -432,7 +433,7 @@ class _Span:
         self._manager.__exit__(*error)
 
     def answered(self, status: int) -> None:
-        """Set the answer's status as an attribute of the span, if there is one; from 500 on, mark it as failed."""
+        """Set the answer's status as an attribute of the span, and from 500 on mark the span as failed."""
         if self._span is None:
             return
         self._span.set_attribute("http.response.status_code", status)

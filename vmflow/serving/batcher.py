@@ -3,8 +3,7 @@
 Unless `wait` says otherwise, a batch of as many waiting requests of one key as possible begins as soon as a place to
 compute is free.  A batch is computed in the next turn of the loop, with the requests for it that arrive until then.  If
 the loop's own thread computes it, the batch waits until it is full, or a turn in which no such request arrives.  A
-request that comes alone, as the one before it did, may be computed in the call that submits it, as far as possible
-without waiting: see `hurries`.
+request that comes alone, as the one before it did, may be computed in the call that submits it: see `hurries`.
 
 Each request ends once, in `_ended`: done, failed, cancelled or expired.
 """
@@ -31,8 +30,8 @@ from .tracing import SessionTracing
 
 _log: Final = logging.getLogger(__name__)
 
-# The most results of a batch that are delivered in one turn of the loop.  Each is an answer to be written, and the loop
-# gets to other work only between turns; but each turn costs time, too.
+# The most results of a batch that are delivered in one turn of the loop, unless the batch is cancelled.  Each is an
+# answer to be written, and the loop gets to other work only between turns; but each turn costs time, too.
 _DELIVERED_TOGETHER: Final = 32
 
 # compute(requests, their batch) -> a coroutine of the results, in the order of the requests
@@ -48,7 +47,7 @@ class Batch:
         number: its number among the batches and streams of the session, from 1; 0 before it is computed.
         again: whether the batch is a half of one that has failed.
 
-    `compute` sets these; `kind`, `size` and `scope` are for traces:
+    `compute` may set these; `kind`, `size` and `scope` are for traces:
         abandon: called when all requests have ended, the last without a result; None for nothing.
         kind: "batch" or "stream".
         size: the number of places that the batch was padded to; 0 for a stream.
@@ -120,7 +119,7 @@ class Batcher:
         self._wait = wait
         self._queue = RequestQueue(limit, limit_per_client)
         self._loop = asyncio.get_running_loop()
-        # A batch belongs to no single request: its task gets a copy of this context, not that of the first request.
+        # A batch belongs to no single request: its task gets a copy of the context in which the batcher was made.
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
         self._computed_here = computed_here
@@ -146,7 +145,7 @@ class Batcher:
         return len(self._queue)
 
     def running(self) -> int:
-        """How many requests are being computed and still waited for."""
+        """How many requests are in batches that have begun, and have not ended."""
         return self._running
 
     def _load(self) -> tuple[int, int]:
@@ -170,7 +169,7 @@ class Batcher:
         self._queue.reserve(client, self.expected_wait, self._spare)
 
     def release(self, client: Hashable) -> None:
-        """Give up a reserved place; the request finds it free if it is submitted without an await in between."""
+        """Give up a reserved place; submit the request with no await between, so that no other takes the place."""
         self._queue.release(client)
 
     def _look_whether_open(self) -> None:
@@ -268,7 +267,7 @@ class Batcher:
         self._pump()
 
     def _pump(self) -> None:
-        """Begin batches while there are places and requests that need not wait for others, unless `hold` forbids it."""
+        """Begin batches while a place is free and the next request need not wait for others; none during `hold`."""
         while not self._held and len(self._tasks) + self._computing_here < self._places:
             first = self._queue.peek()
             if first is None:
@@ -309,16 +308,16 @@ class Batcher:
         requests: list[Request],
         context: contextvars.Context,
     ) -> None:
-        """Run `left` in a task that takes a place; at its end close `whole`, which `left` is or awaits."""
+        """Run `left` in a task that takes a place; at the task's end close `whole`, which `left` is or awaits."""
         task = self._loop.create_task(left, context=context)
         self._tasks.add(task)
         self._count_places(requests[0].client, 1)
         task.add_done_callback(partial(self._over, whole, requests))
 
     def _would_hurry(self) -> bool:
-        """Whether `submit` may compute a request that comes now: `hurries` and `hold` permit it, and it would be alone.
+        """Whether `submit` may compute a request now: `hurries` and `hold` permit it, no request waits, no batch runs.
 
-        Only once in a turn of the loop, and never during a recording.
+        `submit` computes at most one request in a turn of the loop, and none during a recording.
         """
         if not self._hurries or self._hurried or self._held or self._computing_here or LISTENING:
             return False
@@ -328,7 +327,7 @@ class Batcher:
         batch = Batch(1)
         requests, begin = [request], request.arrived
         left = False
-        # No call from here to the `try`, since KeyboardInterrupt may be raised in one: a running request must be
+        # No call from here to the `try`, since KeyboardInterrupt may be raised in a call: a running request must be
         # counted, and in a batch.
         request.batch = batch
         self._running += 1
@@ -403,7 +402,7 @@ class Batcher:
     async def _run(
         self, requests: list[Request], batch: Batch, begun: Awaitable[Sequence[Any]] | None = None, begin: float = 0.0
     ) -> None:
-        """Compute requests; unless that has begun, together with waiting ones of the same key.
+        """Compute requests, with waiting ones of the same key unless the computation has begun.
 
         Args:
             begun, begin: see `_attempt`.
@@ -418,7 +417,7 @@ class Batcher:
             self._fail_running(requests)
 
     def _take_along(self, requests: list[Request], batch: Batch) -> bool:
-        """Add waiting requests of the same key to `requests`, and count them in `batch`; return whether there were any.
+        """Add waiting requests of the same key to `requests`, and count them in `batch`; return whether any was added.
 
         The batch has at most `most` requests then; `hold` forbids additions.
         """
@@ -500,7 +499,7 @@ class Batcher:
             self._deliver(outcomes[start : start + _DELIVERED_TOGETHER], self._loop.time())
 
     def _computed(self, batch: Batch, requests: int, begin: float) -> float:
-        """Count a batch of so many requests that ends now, and note its pace; returns now, on the loop's clock."""
+        """Count a batch of so many requests that ends now, and note its pace; return the time, on the loop's clock."""
         end = self._loop.time()
         if batch.pace is not None:
             batch.pace.took(end - begin)
@@ -557,9 +556,9 @@ class Batcher:
 def _stepped(
     context: contextvars.Context, begun: Coroutine[Any, Any, Sequence[Any]]
 ) -> tuple[Sequence[Any] | None, Any]:
-    """Run a coroutine's first step in `context`: return its result and None if it has ended, else None and a future.
+    """Run a coroutine's first step in `context`: return its result and None if it has ended, else None and a value.
 
-    The coroutine waits for this future; None after a bare yield such as ``asyncio.sleep(0)``.
+    The value is the future that the coroutine waits for, or None after ``asyncio.sleep(0)``.
     """
     try:
         return None, context.run(begun.send, None)

@@ -1,8 +1,8 @@
 """Bodies of requests and answers: from untrusted bytes to the inputs of a session, and from results to bytes.
 
 A body is JSON, ``{"inputs": ...}``, with nested lists of numbers or booleans; or one array as an npy file; or arrays by
-name, as a safetensors file.  Even a hostile body costs time and memory only in proportion to the inputs of the session,
-since the following is checked before objects are made of the body:
+name, as a safetensors file.  So that a hostile body costs little time and memory, the following is checked before
+objects are made of it:
 
 - the number of bytes, by the headers and as they arrive;
 - in JSON, the depth and number of lists, and the numbers of values, strings and digits;
@@ -48,9 +48,9 @@ Pause: TypeAlias = Callable[[], None]
 _NUMBER: Final = 26
 # A number with so many digits in a row is refused; the largest float64 has 309 before its point.
 _MOST_DIGITS: Final = 400
-# How many numbers are read without a pause, or written in one piece.
+# About how many numbers are read without a pause, or written in one piece.
 _STRIDE: Final = 1024
-# After so many characters of JSON, the writer waits for the next turn of the event loop.
+# After more characters of JSON than this, the writer waits for the next turn of the event loop.
 _TURN: Final = 16 * _STRIDE
 
 # An unterminated string reaches to the end of the body, so that no byte is scanned twice.
@@ -90,7 +90,7 @@ class SlowBody(ServingError, status=408, reason="slow"):
 
 
 def body_limit(signature: Signature) -> int:
-    """Bytes that are enough for a body with a signature's largest inputs, in any of `KINDS`, JSON without indents."""
+    """Bytes that are enough for a signature's largest inputs, in any of `KINDS`; for JSON as `json.dumps` writes it."""
     most = _most(tuple(signature.specs))
     return max(most.elements * _NUMBER + 2 * most.lists, 2 * signature.nbytes()) + (1 << 14)
 
@@ -104,7 +104,7 @@ async def read_body(
         receive: of the ASGI server.
         headers: of the request.
         most: the most bytes.
-        take: called with the size of each part before it is kept; its exceptions pass through.
+        take: called with the size of each part that is not empty, before the part is kept; its exceptions pass through.
 
     Raises:
         TooLarge: if there are more bytes, or Content-Length says so.
@@ -209,7 +209,7 @@ def _from_json(body: bytes, signature: Signature, pause: Pause | None) -> Any:
 
 
 def _pausing(convert: Callable[[str], Number], pause: Pause) -> Callable[[str], Number]:
-    """Return a function that converts as `convert` does, and pauses after every `_STRIDE` numbers."""
+    """Return a function that converts as `convert` does, and pauses once in `_STRIDE` calls."""
     left = _STRIDE
 
     def converted(text: str) -> Number:
@@ -341,7 +341,7 @@ def _named(value: Any, name: str) -> list[tuple[str, Array]]:
 
 
 async def to_json(value: Any) -> bytes:
-    """A result as JSON, in one line.  While it is written, other tasks of the loop run every millisecond or so.
+    """A result as JSON, in one line.  Other tasks of the loop may run meanwhile.
 
     JSON has no nan and no infinities: they become null.  A complex number becomes [real, imaginary], bfloat16 an
     ordinary number.

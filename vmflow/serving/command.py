@@ -173,7 +173,7 @@ def _remove_stale_socket(path: str) -> None:
 
 
 def _run(server: Any) -> None:
-    """Run the server until it ends; the signal that ended it must not end the process before the cleanup."""
+    """Run the server until it ends; the signal that ended it must not end the process before the caller's cleanup."""
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         server.run(sockets=[])

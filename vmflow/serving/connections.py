@@ -1,7 +1,7 @@
 """Limits of the connections of `python -m vmflow serve`: their number, and how long each may wait for its client.
 
-By default uvicorn accepts connections until there are no more file descriptors, and waits without end for a head, and
-for a client to read its answer.  So this module accepts connections itself:
+By default uvicorn accepts connections until there are no more file descriptors, and sets no limit of time for a head
+or for a client that does not read its answer.  So this module accepts connections itself:
 
 - It accepts so many that descriptors are left for other things.  At that number, for each new connection it ends one
   that waits for its client.  It takes the client with the most connections that has such a one, and ends that client's
@@ -29,10 +29,10 @@ _log: Final = logging.getLogger(__name__)
 
 # A connection waits for a request, for the rest of one, for its answer, or for its client to read the answer.
 Phase: TypeAlias = Literal["head", "body", "answer", "write"]
-# The phases in which a connection waits for its client; connections in the first phase are ended first.
+# The phases in which a connection waits for its client; to make room, a client's connections are ended in this order.
 _PHASES: Final[tuple[Phase, ...]] = ("head", "body", "write")
 
-# How many connections are accepted by default, if there are as many descriptors; descriptors left for other things.
+# How many connections are accepted by default, at most; how many descriptors are left for other things.
 MOST: Final = 1000
 _OTHER_DESCRIPTORS: Final = 64
 
@@ -150,7 +150,7 @@ class Connection:
         self.protocol.transport.abort()
 
     def _doing(self) -> tuple[Phase, Any]:
-        """The present phase, and a value that changes with each request, or in "write" if the client reads."""
+        """The present phase, and a value that changes with each request; in "write", with the amount of unsent data."""
         protocol = self.protocol
         cycle = protocol.cycle
         unsent = protocol.transport.get_write_buffer_size()
@@ -168,7 +168,7 @@ class Acceptor:
     Args:
         listener: a socket that listens.
         limits: see `Limits`.
-        make: makes the protocol for a `Connection`, given that and a function to call when it is lost.
+        make: makes a connection's protocol, given the `Connection` and a function to call when the connection is lost.
     """
 
     def __init__(self, listener: socket.socket, limits: Limits, make: Any) -> None:
@@ -192,7 +192,7 @@ class Acceptor:
         self._look()
 
     def shut(self) -> None:
-        """Accept no more; the limits of time still hold for the existing ones."""
+        """Accept no more connections; the limits of time still hold for the existing ones."""
         self._loop.remove_reader(self._listener)
         self._cancel("listen")
 
@@ -251,7 +251,7 @@ class Acceptor:
     # Ending
 
     def _make_room(self) -> None:
-        """End a connection in favour of the one that waits, or refuse that one."""
+        """End a connection in favour of a new one, or refuse the new one; do nothing while a connection is ending."""
         if self._ending:
             return  # in the next turn of the event loop, the connection that ends has made room
         victim = self._victim()

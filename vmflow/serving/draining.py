@@ -1,8 +1,8 @@
 """Ending a server without failed requests: the session is drained before its server stops listening.
 
 A server that is told to stop closes its socket, waits for its connections and only then tells the application.  So the
-signal is caught first: the session reports that it is not ready, still takes requests until the load balancer has
-noticed, finishes its requests, and only then the server gets its signal.
+signal is caught first: the session reports that it is not ready, still takes requests for a delay in which a
+load balancer can notice, finishes its requests, and only then the server gets its signal.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def drain_on_signal(
 
     Args:
         session: the session to drain.
-        delay: see `InferenceSession.drain`; as long as a load balancer may take to look again.
+        delay: see `InferenceSession.drain`.
         timeout: see `InferenceSession.drain`; requests that have not ended by then fail.
         signals: the signals' numbers.
 

@@ -45,7 +45,7 @@ class InvalidInput(ServingError, ValueError, status=422, reason="invalid"):
 
 
 class Overloaded(ServingError, status=503, reason="overloaded"):
-    """As many requests wait, or bytes of bodies are held, as are allowed in all or for this client.
+    """The request would exceed a limit, in all or for its client: of waiting requests, or of the bytes of bodies.
 
     Example:
         >>> flow.serving.Overloaded("256 requests are waiting", retry_after=2.0).retry_after

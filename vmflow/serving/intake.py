@@ -59,7 +59,7 @@ class ByteBudget:
 
 @attrs.define(eq=False)
 class Share:
-    """The bytes that one body has of a budget; all of them are given back at the end of the block.
+    """The bytes that one body has of a budget; all of them are given back at the end of its ``with`` block.
 
     Args:
         budget: the budget.
@@ -130,7 +130,8 @@ class Intake:
             stream: whether the request is answered by a stream.
 
         Raises:
-            InvalidInput: if the inputs do not fit the session, or the body not its headers.
+            InvalidInput: if the inputs do not fit the session, the body does not fit its headers or is too large, or a
+                stream is wanted and the session has no stream function.
             Overloaded, Draining, NotReady: before the body is read, if the session takes no request now; or
                 `Overloaded` as soon as the bytes exceed the budget.
             SlowBody: if the body does not arrive in time.

@@ -3,7 +3,7 @@
 A page in somebody's browser can make that browser send requests to a server that only the browser's machine can reach.
 The browser then names the page's origin in ``Origin``, and the name by which it has found the server in ``Host``.  A
 page of another origin is recognized by ``Origin`` or ``Sec-Fetch-Site``.  A page whose own name has been made to
-resolve to the server's address has the same name in both, and is recognized by that name.
+resolve to the server's address has that name in ``Origin`` and ``Host``, and is recognized by the unknown ``Host``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .errors import ServingError
 
 
 class ForeignOrigin(ServingError, status=403):
-    """A page that is not the server's own asks for something, or ``Host`` is no known name of the server."""
+    """The request comes from another page, or ``Host`` is no known name of the server."""
 
 
 def check_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Sequence[str] = ()) -> None:
-    """Check that a request calls this server by a known name, and comes from a program or from a page of the server.
+    """Check that a request comes from a program or a page of the server, and that ``Host``, if given, is a known name.
 
     Args:
         headers: of the request, names in lower case.

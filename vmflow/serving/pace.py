@@ -23,7 +23,7 @@ TRIED_AFTER_MOST: Final = 4096
 class Pace:
     """Decides for the batches of one size and padding whether they are computed on the loop's thread.
 
-    Other work may have slowed the measured batches, while warming up and later; so trials revise the decision.
+    Other work may have slowed the measured batches, while warming up and later; so the decision may change.
 
     Args:
         seconds: the quickest time while warming up; infinity for a model that is no graph, whose ops decide themselves.
@@ -41,7 +41,7 @@ class Pace:
         self._tried_after = self._until_trial = TRIED_AFTER
 
     def next_is_here(self) -> bool:
-        """Whether the next batch runs on the loop's thread, because of `here` or as a trial; call it once for each."""
+        """Whether the next batch runs on the loop's thread, by `here` or as a trial; call this once for each batch."""
         if self.here or not self._worth_trying:
             return self.here
         self._until_trial -= 1

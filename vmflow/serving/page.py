@@ -1,6 +1,7 @@
-"""The page of a served session: its load as numbers and curves, and a digit to draw if it takes such images.
+"""The page of a served session: its load as numbers and curves, and a pad to draw a digit on if the session takes
+such images.
 
-The page is one document, whose script asks the server for counts and predictions.
+Its script asks the server for counts and predictions.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ FAILED: Final = Problem(500, "InternalServerError", "the server has made a mista
 
 
 def problem_of(error: BaseException) -> Problem | None:
-    """The answer for an error that clients may know; None for other errors, such as a mistake in a handler."""
+    """The answer for an error that clients may know, also alone in an exception group; None for other errors."""
     error = _single(error)
     title = type(error).__name__
     if isinstance(error, ServingError):
@@ -81,14 +81,14 @@ def problem_of(error: BaseException) -> Problem | None:
 
 
 def _single(error: BaseException) -> BaseException:
-    """Return the only error in an exception group, as a task group makes one; any other error as it is."""
+    """Return the only error in an exception group, also of nested groups; any other error as it is."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def _line(error: BaseException) -> str:
-    """The line of the user's code that raised the error: the innermost one outside of vmflow."""
+    """The innermost line of the error's traceback that is outside of vmflow, as text."""
     for frame in reversed(extract_tb(error.__traceback__)):
         if not frame.filename.startswith(_OURS):
             return f"{frame.filename}:{frame.lineno}, in {frame.name}"

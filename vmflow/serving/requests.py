@@ -40,8 +40,8 @@ class Request:
     Attributes:
         future: of the result.
         state: one of the six from `QUEUED` to `EXPIRED`.
-        arrived: the time of its arrival, on the loop's clock.
-        timer: ends the request at its deadline; None without one.
+        arrived: when this object was made, on the loop's clock.
+        timer: ends the request at its deadline; None without a deadline.
         rank: the place in the queue; lower goes first.
         number: its number among the accepted requests of the session, from 1; 0 before it is accepted.
         arrival: the record of its arrival; None if there was no recording.
@@ -101,10 +101,10 @@ class RequestQueue:
     Each request gets a rank when it arrives, and the lowest rank goes first.  The ranks of one client's requests follow
     each other, while those of different clients lie side by side: start-time fair queueing (Goyal, Vin, Cheng 1996),
     every request counting the same.  A step of priority takes `AGEING` from the rank, so that each client's requests
-    overtake one of a lower priority about that often, and then it has its turn.
+    overtake one of a lower priority at most about that often.
 
     Args:
-        limit: how many requests may wait, reserved places included.
+        limit: how many requests may wait, reserved places included; see also `put`.
         limit_per_client: how many of these may be one known client's.
 
     Attributes:
@@ -242,7 +242,7 @@ class RequestQueue:
         return None if heap is None else (heap[0][2], self._together[heap[0][2].key])
 
     def discard(self, request: Request, state: str) -> None:
-        """Take out a waiting request, which has ended in this state."""
+        """Take out a waiting request, and set its final state."""
         assert request.state == QUEUED
         request.state = state
         self._left(request)

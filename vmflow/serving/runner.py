@@ -29,17 +29,17 @@ from .pace import TRIED_BELOW, Pace
 from .specs import Dim, Signature, Specs, TensorSpec
 from .statistics import Statistics
 
-# How often a batch is timed while warming up, since other work may disturb a trial; the seconds after which no more
-# trials begin.
+# How often at most a batch is timed while warming up, since other work may disturb a trial; the seconds after which no
+# more trials begin.
 _TRIALS: Final = 5
 _TRIALS_TAKE: Final = 2 * TRIED_BELOW
 
-# Up to this many bytes numpy joins a batch; an op joins a larger one.
+# Up to this many bytes numpy joins the arrays of one input; an op joins more.
 _JOINED_HERE: Final = 1 << 18
 
 _HOST: Final = flow.device("cpu")
 
-# The arrays of a request, padded, and the sizes before, by the names of `Dim`.
+# The arrays of a request, padded, and the size of each `Dim` before padding, by its name.
 Payload: TypeAlias = tuple[tuple[Array, ...], dict[str, int]]
 # For each output its shape, without the batch; a `Dim` stands for a dimension that is cut back to the request's size.
 Cuts: TypeAlias = Sequence[Sequence[int | Dim]]
@@ -312,7 +312,7 @@ class Runner:
             owner.load_state_dict(_tensors(state))
 
     def close(self) -> None:
-        """Give back the memory that runs of the graph need, if it was made here of a module or function."""
+        """Give back the memory that runs of the graph need, if the graph was made here of a module or function."""
         if self._served is not None:
             self._served.close()
 
@@ -335,7 +335,7 @@ def _stacked(arrays: Sequence[Array], size: int) -> Array:
 
 
 def _device_of(model: Any) -> flow.device:
-    """The device of the first input of a saved graph, or of the first tensor of another model; else the default one."""
+    """The device of a saved graph's first input, or of the first tensor in a model's state; else the default device."""
     if isinstance(model, LoadedGraph):
         return model.forms()[0].metas[0].device
     tensors = args_tree.flatten(model.state_dict())[1] if isinstance(model, (Module, Graph)) else []
@@ -372,11 +372,11 @@ def _saved_batch_sizes(graph: LoadedGraph) -> tuple[int, ...]:
 
 
 def _saved_inputs(graph: LoadedGraph) -> Specs:
-    """The inputs of a saved graph, which have a batch as their first dimension, without it.
+    """The inputs of a saved graph without their first dimension, the batch.
 
     Raises:
-        ValueError: if the graph was saved for inputs that differ in other dimensions than the batch, too, or if inputs
-            are nested, or some passed by name and some not.
+        ValueError: if the graph was saved for inputs that differ in more than the size of the batch, or if inputs are
+            nested, or some passed by name and some not.
     """
     samples: set[tuple[tuple[tuple[int, ...], Any], ...]] = set()
     tree: Tree | None = None
