@@ -43,6 +43,14 @@ def decoded(body: bytes, kind: str, signature: Signature) -> tuple[Any, ...]:
     return signature.arrays(bodies.inputs_of(body, kind, signature))[0]
 
 
+def test_the_default_limit_is_enough_for_inputs_with_long_names() -> None:
+    signature = Signature({f"{'ä' * 60}{number}": TensorSpec(()) for number in range(200)})
+    values = dict.fromkeys(signature.names, -1.7976931348623157e38)
+    limit = bodies.body_limit(signature)
+    assert len(json.dumps({"inputs": values}).encode()) <= limit
+    assert len(write_safetensors({name: np.float32(value) for name, value in values.items()})) <= limit
+
+
 def refused(body: bytes, kind: str, signature: Signature) -> InvalidInput:
     with pytest.raises(InvalidInput) as caught:
         decoded(body, kind, signature)

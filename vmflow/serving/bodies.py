@@ -92,7 +92,9 @@ class SlowBody(ServingError, status=408, reason="slow"):
 def body_limit(signature: Signature) -> int:
     """Bytes that are enough for a signature's largest inputs, in any of `KINDS`; for JSON as `json.dumps` writes it."""
     most = _most(tuple(signature.specs))
-    return max(most.elements * _NUMBER + 2 * most.lists, 2 * signature.nbytes()) + (1 << 14)
+    # At most 12 bytes for a character of a name in JSON, and 200 for the rest of an entry in a header of safetensors.
+    names = sum([200 + 12 * len(name) for name in signature.names])
+    return max(most.elements * _NUMBER + 4 * most.lists, 2 * signature.nbytes()) + names + (1 << 14)
 
 
 async def read_body(
