@@ -105,7 +105,7 @@ class DisconnectScope:
             if not watch.cancelled or handler.cancelling() > cancelled_before + 1:
                 raise
             if not watch.begun:
-                # The handler has not answered; surrounding middleware might take a missing answer for an error.
+                # Surrounding middleware might take a missing answer for an error.
                 for message in CLIENT_GONE.messages():
                     await send(message)
         finally:

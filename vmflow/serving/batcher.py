@@ -1,9 +1,10 @@
 """`Batcher`: joins single requests into batches, and delivers a batch's results to the callers of its requests.
 
-Unless `wait` says otherwise, a batch of as many waiting requests of one key as possible begins as soon as a place to
-compute is free.  A batch is computed in the next turn of the loop, with the requests for it that arrive until then.  If
-the loop's own thread computes it, the batch waits until it is full, or a turn in which no such request arrives.  A
-request that comes alone, as the one before it did, may be computed in the call that submits it: see `hurries`.
+Unless `wait` or `hold` forbids it, a batch of as many waiting requests of one key as possible begins as soon as a place
+to compute is free.  A batch is computed in the next turn of the loop, with the requests for it that arrive until
+then.  If the loop's own thread computes it, the batch waits until it is full, or a turn in which no such request
+arrives.  A request that comes alone, as the one before it did, may be computed in the call that submits it: see
+`hurries`.
 
 Each request ends once, in `_ended`: done, failed, cancelled or expired.
 """
@@ -30,8 +31,8 @@ from .tracing import SessionTracing
 
 _log: Final = logging.getLogger(__name__)
 
-# The most results of a batch that are delivered in one turn of the loop, unless the batch is cancelled.  Each is an
-# answer to be written, and the loop gets to other work only between turns; but each turn costs time, too.
+# The most results of a batch that are delivered in one turn of the loop, unless the batch is cancelled.  Other
+# work runs only between turns, but each turn costs time, too.
 _DELIVERED_TOGETHER: Final = 32
 
 # compute(requests, their batch) -> a coroutine of the results, in the order of the requests
@@ -75,7 +76,7 @@ class Batcher:
     `running`, which any thread may call.
 
     Args:
-        compute: see `Compute`; if it raises for several requests, they are tried in halves, so that one that cannot be
+        compute: see `Compute`; if it fails for several requests, they are tried in halves, so that one that cannot be
             computed fails alone and one batch that is too large for the memory becomes two.
         statistics, work: the counters of requests, and of batches.
         most: the most requests in a batch.

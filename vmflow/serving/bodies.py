@@ -92,7 +92,7 @@ class SlowBody(ServingError, status=408, reason="slow"):
 def body_limit(signature: Signature) -> int:
     """Bytes that are enough for a signature's largest inputs, in any of `KINDS`; for JSON as `json.dumps` writes it."""
     most = _most(tuple(signature.specs))
-    # At most 12 bytes for a character of a name in JSON, and 200 for the rest of an entry in a header of safetensors.
+    # A character of a name in JSON has at most 12 bytes; the rest of an entry in a safetensors header has some 200.
     names = sum([200 + 12 * len(name) for name in signature.names])
     return max(most.elements * _NUMBER + 4 * most.lists, 2 * signature.nbytes()) + names + (1 << 14)
 

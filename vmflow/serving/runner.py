@@ -67,7 +67,7 @@ class Runner:
 
     Args:
         model, inputs, outputs, graph, batch_sizes: see `InferenceSession`.
-        invariant: whether a sample's bits must not depend on the other samples of the batch.
+        invariant: whether the bits of a sample's result must not depend on the other samples of the batch.
         statistics: where compilations and places are counted.
 
     Attributes:
