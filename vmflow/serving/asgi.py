@@ -53,8 +53,8 @@ class DisconnectScope:
     A server reports a disconnect only to a handler that calls ``receive``, which handlers rarely do.  So one task for
     each request reads the messages first and passes them on; it reads on when the handler has taken a part of the body,
     or immediately after the last part.  If the task reads ``http.disconnect`` before the answer is complete, it cancels
-    the handler, and vmflow drops the handler's instructions that have not begun.  Background tasks after a complete
-    answer are left alone.
+    the handler; if the cancellation leaves the handler, vmflow drops its instructions that have not begun.  Background
+    tasks after a complete answer are left alone.
 
     A request that waits for permission to send its body (``Expect: 100-continue``) is watched from when its handler
     begins to read.

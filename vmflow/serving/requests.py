@@ -41,7 +41,7 @@ class Request:
         future: of the result.
         state: one of the six from `QUEUED` to `EXPIRED`.
         arrived: when this object was made, on the loop's clock.
-        timer: ends the request at its deadline; None without a deadline.
+        timer: ends the request at its deadline; None if none was set.
         rank: the place in the queue; lower goes first.
         number: its number among the accepted requests of the session, from 1; 0 before it is accepted.
         arrival: the record of its arrival; None if there was no recording.
