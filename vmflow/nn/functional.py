@@ -1,4 +1,4 @@
-"""The functional forms of layers, activations and losses, under PyTorch's names."""
+"""The functional forms of layers, activations and losses, under the names of PyTorch or OneFlow."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
         return input
     result = input.clone()
     with _no_grad():
-        # Copying zero elements of each `depend` tensor into the result makes the result depend on it in the graph.
+        # Copying no elements of a `depend` tensor into the result makes the result depend on that tensor in the graph.
         start = result.reshape(-1)[:0]
         for other in others:
             start.copy_(other.reshape(-1)[:0])
@@ -276,7 +276,7 @@ def _applied(function: Callable[..., Tensor], input: Tensor, inplace: bool, *par
     _check_tensors(function.__name__, input)
     if not inplace:
         return function(input, *parameters)
-    # If a gradient is needed, `function` may keep its operand: it gets a copy of the values that `input` is to lose.
+    # If a gradient is needed, `function` may keep its operand, so it gets a copy: `input` is overwritten below.
     before = input.clone() if input.requires_grad and is_grad_enabled() else input
     return input.copy_(function(before, *parameters))
 
@@ -308,7 +308,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, o
 
 @_autocast_as_op
 def normalized(input: Tensor, p: float, dim: int, eps: float) -> Tensor:
-    """`normalize` without `out`, in a function of its own, because autocast treats this function as one op.
+    """`normalize` without `out`; autocast treats this function as one op.
 
     Raises:
         TypeError: if `input` is no floating-point or complex tensor.
@@ -362,7 +362,7 @@ def _old_choice(input: Tensor) -> int:
 
 
 def _with_indices(pool: Callable[..., Any], arguments: str, result: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Wrap a pooling to always return indices; the wrapper's docstring shows a call with `arguments` and `result`."""
+    """Wrap a pooling: call it with ``return_indices=True``; the new docstring shows a call with `arguments`."""
     place = list(inspect.signature(pool).parameters).index("return_indices")
 
     @functools.wraps(pool)

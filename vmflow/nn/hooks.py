@@ -24,7 +24,8 @@ class HookOfAll(NamedTuple):
         place: when the hook is called: "before" or "after" `forward`, on the gradients of the module's "results" or
             "arguments", or when a module registers a "parameter", "buffer" or "module".
         function: the user's function.
-        with_kwargs, always_call: of a hook before or after `forward`, as for `Module.register_forward_hook`.
+        with_kwargs: whether a hook before or after `forward` gets the keyword arguments, too.
+        always_call: of a hook after `forward`, as for `Module.register_forward_hook`.
     """
 
     place: str
@@ -53,7 +54,7 @@ def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> Handle:
     """Call ``hook(module, args)`` before the forward of every module; see `Module.register_forward_pre_hook`.
 
-    Global hooks are called before a module's own hooks.  Global hooks slow down all modules; they are for debugging.
+    Global hooks are called before a module's own hooks, and slow down all modules.
     """
     return Handle(OF_ALL, HookOfAll("before", hook))
 
@@ -105,7 +106,7 @@ def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle
 
 
 def on_registering(kind: str, module: Module, name: str, value: Any) -> Any:
-    """Call the global registration hooks of place `kind` with `value`; return `value`, or a hook's replacement."""
+    """Return `value`, or its last replacement by the global registration hooks of place `kind`, called in turn."""
     for _, hook in _of_all(kind):
         changed = hook.function(module, name, value)
         value = value if changed is None else changed
@@ -113,7 +114,7 @@ def on_registering(kind: str, module: Module, name: str, value: Any) -> Any:
 
 
 def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a module's `forward`, and before and after it the global hooks and the module's own; return the result."""
+    """Call a module's `forward`, and its forward hooks, own and global; watch for backward hooks; return the result."""
     done: set[int] = set()
     result: Any = None
     try:
@@ -209,7 +210,7 @@ class BackwardWatch:
         self._module = module
         self._hooks = hooks
         self._pre_hooks = pre_hooks
-        # None until the gradients have reached the results, and again after the hooks have been called.
+        # None until the gradients have reached the results, and again after `self._hooks` have been called.
         self._grad_output: Gradients | None = None
         self._arguments = self._results = 0
         self._positions: list[int] = []
@@ -248,7 +249,7 @@ class BackwardWatch:
         return tuple([grad_output[position] for position in self._result_positions])
 
     def _reached_inputs(self, gradients: Gradients) -> Gradients:
-        if self._grad_output is None:  # the gradients came past the watched results: call no hooks
+        if self._grad_output is None:  # no gradient has come through the watched results: call no hooks
             return gradients
         changed = self._call(_spread(gradients, self._positions, self._arguments), self._grad_output)
         return tuple([changed[position] for position in self._positions])

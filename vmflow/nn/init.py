@@ -26,8 +26,7 @@ from vmflow.transfers import beside as _beside
 
 Arguments = ParamSpec("Arguments")
 
-# PyTorch's gains, which compensate the change of the standard deviation by a nonlinearity.  `calculate_gain` computes
-# the gain of leaky_relu, which depends on a slope; the gain of selu is empirical.
+# PyTorch's gains, except that of leaky_relu, which `calculate_gain` computes from the slope.
 _GAINS: dict[str, float] = {
     **dict.fromkeys(("linear", "sigmoid"), 1.0),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), 1.0),
@@ -46,7 +45,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         param: the slope of leaky_relu, by default 0.01.
 
     Raises:
-        ValueError: for another name, or a slope that is no number.
+        ValueError: for another name, or a slope of leaky_relu that is no real number.
 
     Example:
         >>> flow.nn.init.calculate_gain("leaky_relu", 1.0)
@@ -142,8 +141,8 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
     """Fill a tensor of any shape from the uniform distribution over [a, b), both parts of complex elements alike.
 
     Raises:
-        TypeError: for anything else than a floating-point or complex tensor.
-        ValueError: if `a` is above `b`, or the dtype does not hold the limits or their difference.
+        TypeError: for anything else than a floating-point or complex tensor, or limits that are no real numbers.
+        ValueError: if `a` is above `b`, one is nan, or the dtype does not hold the limits or their difference.
 
     Example:
         >>> weight = flow.nn.init.uniform_(flow.empty(3, 5), 1.0, 2.0)
@@ -155,11 +154,11 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 
 @_filling
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Fill a tensor of any shape from the normal distribution.
+    """Fill a tensor of any shape from the normal distribution; ``std**2`` is the variance of a whole complex element.
 
     Raises:
-        TypeError: for anything else than a floating-point or complex tensor.
-        ValueError: if `std` is negative.
+        TypeError: for anything else than a floating-point or complex tensor, or a mean or std that is no real number.
+        ValueError: if `std` is negative or nan.
 
     Example:
         >>> flow.nn.init.normal_(flow.empty(2), mean=3.0, std=0.0)
@@ -173,8 +172,8 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill a tensor of any shape with one number, which may be a 0-d tensor.
 
     Raises:
-        TypeError: if `val` is neither a number nor a tensor, or a complex number for a real `tensor`.
-        ValueError, OverflowError: for a number out of the range of the dtype, or a `val` with dimensions.
+        TypeError: if `tensor` is no tensor, `val` neither tensor nor number, or a complex number for a real `tensor`.
+        ValueError, OverflowError: for a number, not a tensor, out of the dtype's range, or a `val` with dimensions.
 
     Example:
         >>> flow.nn.init.constant_(flow.empty(2), 3.0)
@@ -214,6 +213,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """Fill a matrix with the identity.
 
     Raises:
+        TypeError: for anything else than a tensor.
         ValueError: if the tensor is no matrix.
 
     Example:
@@ -228,13 +228,14 @@ def eye_(tensor: Tensor) -> Tensor:
 
 @_filling
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Fill a convolution's weight so that output channel i copies input channel i, for channels that both have.
+    """Fill a convolution's weight so that output channel i copies input channel i; surplus output channels are 0.
 
     Args:
         tensor: (outputs, inputs of a group, *kernel), of three to five dimensions.
         groups: the convolution's number of groups; each group copies its own channels.
 
     Raises:
+        TypeError: for anything else than a tensor.
         ValueError: for another number of dimensions, or if `groups` is not positive or does not divide the outputs.
 
     Example:
@@ -288,10 +289,10 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill a weight uniformly, with variance ``gain**2 * 2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010).
 
-    Both parts of a complex element have this variance.
+    Each part of a complex element has this variance.
 
     Raises:
-        ValueError: if the tensor has fewer than two dimensions, or `gain` is negative.
+        ValueError: if the tensor has fewer than two dimensions, or `gain` is negative, nan or too large for the dtype.
         TypeError: for anything else than a floating-point or complex tensor.
 
     Example:
@@ -306,8 +307,10 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill a weight normally, with variance ``gain**2 * 2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010).
 
+    A complex element as a whole has this variance.
+
     Raises:
-        ValueError: if the tensor has fewer than two dimensions, or `gain` is negative.
+        ValueError: if the tensor has fewer than two dimensions, or `gain` is negative or nan.
         TypeError: for anything else than a floating-point or complex tensor.
 
     Example:
@@ -327,18 +330,18 @@ def kaiming_uniform_(
 ) -> Tensor:
     """Fill a weight uniformly, with variance ``gain**2 / fan`` (He and others, 2015).
 
-    Both parts of a complex element have this variance.
+    Each part of a complex element has this variance.
 
     Args:
         tensor: a weight of shape (outputs, inputs, *kernel).
         a: the slope of leaky_relu.
         mode: the fan in the formula: "fan_in" keeps the variance of values in the forward pass, "fan_out" that of
             gradients in the backward pass.
-        nonlinearity: the function behind the layer, see `calculate_gain`.
+        nonlinearity: the function behind the layer; `calculate_gain` gives its ``gain``.
         generator: the generator of random numbers.
 
     Raises:
-        ValueError: for fewer than two dimensions, another mode or nonlinearity, or a slope that is no number.
+        ValueError: for fewer than two dimensions, another mode or nonlinearity, or no number as leaky_relu's slope.
         TypeError: for anything else than a floating-point or complex tensor.
 
     Example:
@@ -357,10 +360,10 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Fill a weight normally, with variance ``gain**2 / fan``; see `kaiming_uniform_`.
+    """Fill a weight normally, with variance ``gain**2 / fan``, of whole complex elements; else as `kaiming_uniform_`.
 
     Raises:
-        ValueError: for fewer than two dimensions, another mode or nonlinearity, or a slope that is no number.
+        ValueError: for fewer than two dimensions, another mode or nonlinearity, or no number as leaky_relu's slope.
         TypeError: for anything else than a floating-point or complex tensor.
 
     Example:
@@ -374,7 +377,7 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(f"mode must be 'fan_in' or 'fan_out', not {mode!r}")
     fan = fan_in_and_out(tensor)[mode == "fan_out"]
-    # A weight without elements may have a fan of 0; there is no element to fill, so any number will do.
+    # With a fan of 0 there is no element to fill, so any number will do.
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 

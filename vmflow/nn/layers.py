@@ -1,7 +1,4 @@
-"""The layers `Linear`, `Bilinear`, `Embedding` and `EmbeddingBag`.
-
-The layers own the weights; `functional` has the computations.
-"""
+"""The layers `Linear`, `Bilinear`, `Embedding` and `EmbeddingBag`."""
 
 from __future__ import annotations
 
@@ -164,7 +161,8 @@ class Embedding(Module):
     Args:
         num_embeddings: the number of rows of the table.
         embedding_dim: the length of one vector.
-        padding_idx: a row that gets no gradient, and is zero at first in a table that the layer makes.
+        padding_idx: a row (if negative, counted from the end) that gets no gradient, and is zero at first in a table
+            that the layer makes.
         max_norm, norm_type: the largest norm, and its order; rows with larger norms are scaled down in place when used.
         scale_grad_by_freq: whether to divide a row's gradient by the number of its indices in the input.
         sparse: must be False; gradients are dense.
@@ -176,7 +174,8 @@ class Embedding(Module):
         weight: (num_embeddings, embedding_dim).
 
     Raises:
-        TypeError: for sizes that are no integers; when called with anything else than a tensor of integers.
+        TypeError: for sizes that are no integers, or a table that is no tensor; when called with anything else than a
+            tensor of integers.
         ValueError: for negative sizes, a missing row `padding_idx`, a table of another shape, or sparse gradients.
         IndexError: when the result is read, if an index is negative or out of range.
 
@@ -302,7 +301,7 @@ class EmbeddingBag(Module):
         num_embeddings, embedding_dim, max_norm, norm_type, sparse, _weight, device, dtype: as for `Embedding`.
         scale_grad_by_freq: as for `Embedding`; must be False for "max".
         mode: "sum", "mean" or "max".
-        include_last_offset: whether the last offset is the end of the last bag, so that there are N + 1.
+        include_last_offset: whether the last offset is the end of the last bag, so that there are N + 1 offsets.
         padding_idx: a row that the bags leave out; it gets no gradient, and is zero at first in a table that the layer
             makes.
 
@@ -314,7 +313,8 @@ class EmbeddingBag(Module):
         ValueError: for negative sizes, another mode, a missing row `padding_idx`, a table of another shape, or sparse
             gradients; when called with arguments that `functional.embedding_bag` refuses, such as offsets for an input
             of two dimensions.
-        IndexError: when the result is read, if an index is out of range, or the offsets do not divide the input.
+        IndexError: when the result is read, if an index is negative or out of range, or the offsets do not begin at 0,
+            decrease, or exceed L.
 
     Example:
         >>> bags = flow.nn.EmbeddingBag.from_pretrained(flow.tensor([[1.0, 2.0], [3.0, 4.0]]), mode="sum")

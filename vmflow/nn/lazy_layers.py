@@ -1,4 +1,4 @@
-"""Lazy layers, such as `LazyLinear`: their first input determines the shapes of their parameters.
+"""Lazy layers, such as `LazyLinear`: their first input, or loaded values, determine the shapes of their parameters.
 
 layer = nn.LazyLinear(4)
 layer(flow.ones(2, 7))     # now an nn.Linear(7, 4)
@@ -66,12 +66,12 @@ class LazyModuleMixin(Module):
     become variables of the graph.
 
     Attributes:
-        cls_to_become: the class of the module after its first call; None to keep the class, so that later calls call
-            `initialize_parameters`, too.
+        cls_to_become: the class of the module from its first `forward` on; None to keep the class, so that later calls
+            call `initialize_parameters`, too.
 
     Raises:
         NotImplementedError: when called, if the class defines no `initialize_parameters`.
-        RuntimeError: when called, if `initialize_parameters` leaves a parameter or buffer without a shape.
+        RuntimeError: when called, if `initialize_parameters` leaves an own parameter or buffer without a shape.
     """
 
     cls_to_become: ClassVar[type[Module] | None] = None
@@ -111,7 +111,7 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     Raises:
         TypeError: if `out_features` is no integer; when called with anything else than a tensor of the weight's dtype.
-        ValueError: if `out_features` is negative; when called with another number of features than the first time, or
+        ValueError: if `out_features` is negative; when called with another number of features than the weight has, or
             with a tensor without dimensions.
 
     Example:
@@ -220,8 +220,7 @@ class _LazyForward(_LazyConvXdMixin, Convolution):
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than a tensor of the weight's dtype.
         ValueError: for sizes out of range, output channels that `groups` does not divide, another padding mode, or the
-            padding "same" with a stride above 1; when called with another number of dimensions, channels that `groups`
-            does not divide, or a padded input smaller than the kernel.
+            padding "same" with a stride above 1; when called with an input of a shape that does not fit.
     """
 
     def __init__(
@@ -300,7 +299,7 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than a tensor of the weight's dtype.
         ValueError: for sizes out of range, output channels that `groups` does not divide, or another padding mode; when
-            called with another number of dimensions, or channels that `groups` does not divide.
+            called with an input or an output size that does not fit, or if `output_padding` is too large.
     """
 
     def __init__(

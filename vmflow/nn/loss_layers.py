@@ -1,7 +1,7 @@
 """The layers of losses; those with margins are in `margin_loss_layers`.
 
-A loss is called with the prediction and the target, unless its docstring says otherwise; `reduction` is "mean", "sum"
-or "none".  `size_average` and `reduce` are PyTorch's old arguments for `reduction`; giving one of them warns.
+A loss is called with the prediction and the target, unless its docstring says otherwise.  `size_average` and `reduce`
+are PyTorch's old arguments for `reduction`; giving one of them warns.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _PlainLoss(_Loss):
 
 
 class CrossEntropyLoss(_Loss, function=F.cross_entropy):
-    """Cross entropy of logits and class indices, or class probabilities.
+    """Cross entropy of logits (the input) and class indices or class probabilities (the target).
 
     Shape: input (N, C, *) or (C,), target (N, *) or a scalar, or probabilities of the input's shape; output a scalar,
     or the input's shape without C with the reduction "none".
@@ -54,12 +54,13 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy):
     Args:
         weight: (C,), the weight of each class.
         size_average, reduce: older forms of `reduction`, which warn.
-        ignore_index: a class index; targets with this index add nothing to the loss, nor to the divisor of a mean.
-        reduction: "mean" (for class indices: divided by the sum of the targets' weights), "sum" or "none".
+        ignore_index: class indices equal to this number add nothing to the loss, nor to the divisor of a mean.
+        reduction: "mean" (the sum divided by the sum of the class indices' weights, or by the number of probability
+            distributions), "sum" or "none".
         label_smoothing: the fraction of each target's probability that is spread evenly over all classes.
 
     Raises:
-        TypeError: when called with integers as logits, bools as class indices, or anything else than tensors.
+        TypeError: when called with logits that are not floating-point, bools as target, or anything else than tensors.
         ValueError: when called, for shapes that do not fit, another reduction, or a smoothing outside [0, 1].
         IndexError: when the result is read, for a class index out of range.
 
@@ -97,7 +98,7 @@ class NLLLoss(_Loss, function=F.nll_loss):
         weight, size_average, ignore_index, reduce, reduction: as for `CrossEntropyLoss` with class indices.
 
     Raises:
-        TypeError: when called with integers as input, other numbers as class indices, or anything else than tensors.
+        TypeError: when called with anything else than a floating-point tensor and a tensor of integers.
         ValueError: when called, for shapes that do not fit, or another reduction.
         IndexError: when the result is read, for a class index out of range.
 
@@ -230,8 +231,8 @@ class BCELoss(_Loss, function=F.binary_cross_entropy):
 
     Raises:
         TypeError: when called with anything else than floating-point tensors of one dtype.
-        ValueError: when called, for shapes that differ, or another reduction.
-        RuntimeError: when the result is read, for a probability that is outside [0, 1] or nan.
+        ValueError: when called, for shapes that do not fit, or another reduction.
+        RuntimeError: when the result is read, for an input outside [0, 1] or nan; targets are not checked.
 
     Example:
         >>> flow.nn.BCELoss()(flow.tensor([0.5, 1.0]), flow.tensor([1.0, 1.0]))
@@ -322,7 +323,7 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
             ``input - target * log(input + eps)``.
         full: whether to add Stirling's approximation of ``log(target!)``, for targets above 1.
         size_average, reduce: older forms of `reduction`, which warn.
-        eps: the `eps` in the formula of `log_input`, which keeps the logarithm finite.
+        eps: the `eps` in the formula of `log_input`, which keeps the logarithm finite for an input of 0.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -353,8 +354,8 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
 
     Called with the expected values, the values and the variances.
 
-    Shape: input (*), target (*), variance (*), with the last dimension possibly 1 or left out; output a scalar, or (*)
-    with the reduction "none".
+    Shape: input (*), target of as many dimensions, broadcast with the input, variance (*) with the last dimension
+    possibly 1 or left out; output a scalar, or (*) with the reduction "none".
 
     Args:
         full: whether to add the constant term ``log(2 * pi) / 2``.
@@ -362,7 +363,7 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
         reduction: "mean", "sum" or "none".
 
     Raises:
-        TypeError: when called with anything else than tensors; the variance may be a number.
+        TypeError: when called with bools, or anything else than tensors; only the variance may be a number.
         ValueError: when called, for shapes that do not fit, another reduction, an `eps` that is not positive, or a
             negative number as the variance.
 
@@ -376,7 +377,7 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
 
 
 class CTCLoss(_Loss, function=F.ctc_loss):
-    """The negative log likelihood of target sequences, summed over all alignments in time (Graves et al., 2006).
+    """Minus the log of a target sequence's probability, summed over its alignments in time (Graves et al., 2006).
 
     Called with log-probabilities, targets, and the lengths of both; see `functional.ctc_loss`.
 
@@ -391,7 +392,7 @@ class CTCLoss(_Loss, function=F.ctc_loss):
     Raises:
         TypeError: when called with targets that are no integers, or log-probabilities that are not floating-point.
         ValueError: when called, for shapes that do not fit, a blank that is no class, or another reduction; when the
-            result is read, for lengths out of range.
+            result is read, for lengths that do not fit.
         IndexError: when the result is read, for a class index out of range.
 
     Example:

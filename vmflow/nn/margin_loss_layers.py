@@ -97,7 +97,8 @@ class SoftMarginLoss(_PlainLoss, function=F.soft_margin_loss):
 class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
     """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with the distance ``d`` of `PairwiseDistance`.
 
-    Shape: anchor, positive and negative (N, D) or (D,); output a scalar, or (N,) with the reduction "none".
+    Shape: anchor, positive and negative (*, D), of equally many dimensions, broadcast together; output a scalar, or (*)
+    with the reduction "none".
 
     Args:
         margin: the margin in the formula above.
@@ -137,8 +138,8 @@ class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
 class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distance_loss):
     """`TripletMarginLoss` with a distance function of the user's.
 
-    Shape: anchor, positive and negative (N, *), the same shape; output a scalar, or the shape of the distances with the
-    reduction "none".
+    Shape: anchor, positive and negative of equally many dimensions; output a scalar, or the shape of the distances with
+    the reduction "none".
 
     Args:
         distance_function: a function of two tensors that returns their distances; by default `PairwiseDistance`.
@@ -172,7 +173,8 @@ class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distan
 class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
     """The sum over wrong classes of ``max(0, margin - right score + score)**p``, divided by the number of all classes.
 
-    Shape: input (N, C) or (C,), target (N,) or a scalar; output a scalar, or (N,) with the reduction "none".
+    Shape: input (N, C) or (C,), target (N,) or a scalar; output a scalar, or the target's shape with the reduction
+    "none".
 
     Args:
         p: the exponent, 1 or 2.
@@ -183,7 +185,7 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
 
     Raises:
         ValueError: for another `p`; when called, for shapes that do not fit, or another reduction.
-        TypeError: when called with integers as scores, other numbers as class indices, or anything else than tensors.
+        TypeError: when called with anything else than a floating-point tensor and a tensor of integers.
         IndexError: when the result is read, for a class index out of range.
 
     Example:
@@ -210,11 +212,11 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
 class MultiLabelMarginLoss(_PlainLoss, function=F.multilabel_margin_loss):
     """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, divided by C.
 
-    Shape: input (N, C) or (C,), target the same: the indices of the right classes, then only -1; output a scalar, or
-    (N,) with the reduction "none".
+    Shape: input (N, C) or (C,), target the same: the indices of the right classes, then -1; output a scalar, or (N,)
+    for an input (N, C) with the reduction "none".
 
     Raises:
-        TypeError: when called with integers as scores, other numbers as class indices, or anything else than tensors.
+        TypeError: when called with anything else than a floating-point tensor and a tensor of integers.
         ValueError: when called, for shapes that differ, or another reduction.
         IndexError: when the result is read, for an index of C or more before the first negative one.
 
@@ -227,15 +229,15 @@ class MultiLabelMarginLoss(_PlainLoss, function=F.multilabel_margin_loss):
 class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
     """The binary cross-entropy of each class, averaged over the classes.
 
-    Shape: input (N, C), target (N, C); output a scalar, or (N,) with the reduction "none".
+    Shape: input and target (*, C); output a scalar, or (*) with the reduction "none".
 
     Args:
-        weight: the weight of each class, broadcast to the input's shape.
+        weight: (C,), the weight of each class.
         size_average, reduce: older forms of `reduction`, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
-        TypeError: when called with integers as logits, bools as target, or anything else than tensors.
+        TypeError: when called with logits that are not floating-point, bools as target, or anything else than tensors.
         ValueError: when called, for shapes that differ, or another reduction.
 
     Example:
@@ -268,7 +270,7 @@ class CombinedMarginLoss(_Loss, function=F.combined_margin):
         m3: the number subtracted from the cosine (Wang et al., 2018).
 
     Raises:
-        TypeError: when called with integers as cosines, other numbers as class indices, or anything else than tensors.
+        TypeError: when called with anything else than a floating-point tensor and a tensor of integers.
         ValueError: when called, for shapes that do not fit.
         IndexError: when the result is read, for a class index out of range.
 

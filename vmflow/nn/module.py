@@ -90,7 +90,7 @@ class Module:
     # Calling
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the module's results; subclasses override this method, which raises NotImplementedError."""
+        """Compute the module's results; raises NotImplementedError unless a subclass overrides it."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -212,7 +212,7 @@ class Module:
                 changed()
 
     def _make_room(self, name: str, registry: str) -> None:
-        """Remove the attribute, parameter, buffer or submodule of this name, except a member of `registry`.
+        """Remove the attribute, parameter, buffer or submodule `name`, except a member of `registry`.
 
         Raises AttributeError if ``super().__init__()`` has not been called.
         """
@@ -229,7 +229,7 @@ class Module:
         own["_non_persistent_buffers_set"].discard(name)
 
     def _replace(self, registry: str, name: str, value: Any) -> None:
-        """Assign None to the name of a member in `registry`, or a tensor to that of a buffer.
+        """Assign None, or to a buffer also a tensor, to the existing member `name` of `registry`.
 
         Raises TypeError for other values.
         """
@@ -450,8 +450,8 @@ class Module:
 
         Raises:
             ValueError: if the part of the name behind the last dot is empty.
-            AttributeError: if the parent module does not exist, the name is that of another attribute, or with `strict`
-                if there is no submodule to replace.
+            AttributeError: if the parent module does not exist, or the name is that of another attribute or, with
+                `strict`, a new one.
             TypeError: if `module` is no `Module`.
         """
         path, _, name = target.rpartition(".")
@@ -502,8 +502,8 @@ class Module:
         Args:
             destination: a dict to fill and return instead of a new one.
             prefix: a string to put before every name.
-            keep_vars: include the parameters and buffers themselves; else detached tensors that share their memory,
-                except for those without a shape yet.
+            keep_vars: include the parameters and buffers themselves; else detached tensors that share their memory.
+                Parameters and buffers without a shape yet are always included themselves.
         """
         entries: dict[str, Any] = {} if destination is None else destination
         for hook in list(self._state_dict_pre_hooks.values()):
@@ -618,7 +618,7 @@ class Module:
 
         Raises:
             TypeError: if `requires_grad` is no bool.
-            RuntimeError: if it is True, and a parameter neither floating-point nor complex.
+            RuntimeError: if `requires_grad` is True, and a parameter is neither floating-point nor complex.
         """
         if requires_grad is not True and requires_grad is not False:
             raise TypeError(f"requires_grad_: requires_grad must be True or False, not {requires_grad!r}")
@@ -631,7 +631,7 @@ class Module:
         zero_gradients(self.parameters(), set_to_none)
 
     def apply(self, fn: Callable[[Module], object]) -> Self:
-        """Call `fn` with every module below this module, and then with this module."""
+        """Call `fn` with every module below this module (once below each parent), and then with this module."""
         for module in self.children():
             module.apply(fn)
         fn(self)
@@ -663,8 +663,8 @@ class Module:
         """Move parameters, gradients and buffers to a device, and cast floating-point and complex ones to a dtype.
 
         ``to(device)``, ``to(dtype)``, ``to(device, dtype)``, ``to(tensor)``; the module is changed and returned.
-        ``to(memory_format=vmflow.channels_last)`` changes the memory layout of parameters and buffers with the format's
-        number of dimensions.
+        ``to(memory_format=vmflow.channels_last)`` changes the memory layout of all tensors with the format's number
+        of dimensions.
 
         Raises:
             TypeError: for a dtype that is neither floating-point nor complex, or arguments of other types.
@@ -687,17 +687,18 @@ class Module:
         return self._apply(converted)
 
     def to_global(self, placement: Any = None, sbp: Any = None) -> Self:
-        """Spread all parameters and buffers over ranks; see `Tensor.to_global`.  The module is changed and returned.
+        """Spread all parameters, gradients and buffers over ranks; see `Tensor.to_global`.
 
-        Tensors without dimensions, such as counters of batches, are broadcast where `sbp` splits others.  Local tensors
-        become the ranks' parts of global tensors; to split a module that is the same on all ranks, broadcast it first:
+        The module is changed and returned.  Tensors without dimensions, such as counters of batches, are broadcast
+        where `sbp` splits others.  Local tensors become the ranks' parts of global tensors; to split a module that is
+        the same on all ranks, broadcast it first:
 
             model.to_global(placement, sbp.broadcast).to_global(sbp=sbp.split(0))
         """
         return self._apply(lambda tensor: tensor.to_global(placement, sbp if tensor.ndim else _unsplit(sbp)))
 
     def type(self, dst_type: DType) -> Self:
-        """Cast all parameters and buffers to a dtype.
+        """Cast all parameters, gradients and buffers to a dtype.
 
         Raises:
             TypeError: if `dst_type` is no dtype.
@@ -714,23 +715,23 @@ class Module:
         return self._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
     def float(self) -> Self:
-        """Cast the floating-point parameters and buffers to float32."""
+        """Cast the floating-point parameters, gradients and buffers to float32."""
         return self._cast_floating(dtypes.float32)
 
     def double(self) -> Self:
-        """Cast the floating-point parameters and buffers to float64."""
+        """Cast the floating-point parameters, gradients and buffers to float64."""
         return self._cast_floating(dtypes.float64)
 
     def half(self) -> Self:
-        """Cast the floating-point parameters and buffers to float16."""
+        """Cast the floating-point parameters, gradients and buffers to float16."""
         return self._cast_floating(dtypes.float16)
 
     def bfloat16(self) -> Self:
-        """Cast the floating-point parameters and buffers to bfloat16."""
+        """Cast the floating-point parameters, gradients and buffers to bfloat16."""
         return self._cast_floating(dtypes.bfloat16)
 
     def to_empty(self, *, device: Device | str | None, recurse: bool = True) -> Self:
-        """Give all parameters and buffers new memory on a device; it is uninitialised, to be filled before use.
+        """Give all parameters, gradients and buffers new memory on a device, uninitialised, to be filled before use.
 
         Args:
             device: the new device; None to keep the device of each tensor.
@@ -755,11 +756,11 @@ class Module:
         )
 
     def cpu(self) -> Self:
-        """Move all parameters and buffers to the CPU."""
+        """Move all parameters, gradients and buffers to the CPU."""
         return self.to("cpu")
 
     def cuda(self, device: Device | str | int | None = None) -> Self:
-        """Move all parameters and buffers to a CUDA device, by default the current one.
+        """Move all parameters, gradients and buffers to a CUDA device, by default the current one.
 
         Raises:
             ValueError: if `device` is no CUDA device.
@@ -808,6 +809,6 @@ def tree(name: str, lines: list[str], children: list[str]) -> str:
 
 
 def unusual_settings(module: Module, usual: Mapping[str, Any]) -> str:
-    """Return ``, name=value`` for each attribute whose value differs from `usual`, for the end of `extra_repr`."""
+    """Return ``, name=value`` for each attribute in `usual` whose value differs from the value there."""
     values = {name: getattr(module, name) for name in usual}
     return "".join([f", {name}={value}" for name, value in values.items() if value != usual[name]])
