@@ -226,7 +226,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
 def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
     """Return `input`; within a graph, ops on the result run after `depend` is computed, even if no op uses `depend`.
 
-    Under OneFlow's name.  Outside of graphs, or if `depend` is empty, the result is `input` itself; else it is a copy
+    Outside of graphs, or if `depend` is empty, the result is `input` itself; else it is a copy
     of `input`, and no gradient flows into `depend`.
 
     Args:

@@ -34,7 +34,7 @@ class HookOfAll(NamedTuple):
     always_call: bool = False
 
 
-# The global hooks of all places are in one dict, so that each call of a module tests a single dict for them.
+# The global hooks of all places are in one dict, so that a call of a module tests a single dict for them.
 OF_ALL: Final[dict[int, HookOfAll]] = Registry()
 
 

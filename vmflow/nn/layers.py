@@ -302,8 +302,7 @@ class EmbeddingBag(Module):
         scale_grad_by_freq: as for `Embedding`; must be False for "max".
         mode: "sum", "mean" or "max".
         include_last_offset: whether the last offset is the end of the last bag, so that there are N + 1 offsets.
-        padding_idx: a row that the bags leave out; it gets no gradient, and is zero at first in a table that the layer
-            makes.
+        padding_idx: as for `Embedding`; the bags leave this row out.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).

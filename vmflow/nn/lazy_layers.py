@@ -62,8 +62,7 @@ class LazyModuleMixin(Module):
             def forward(self, x):
                 return x * self.weight
 
-    If the first call happens while a graph is being built, the parameters are made immediately, not by the graph, and
-    become variables of the graph.
+    A first call while a graph is being built makes the parameters immediately; they become variables of the graph.
 
     Attributes:
         cls_to_become: the class of the module from its first `forward` on; None to keep the class, so that later calls

@@ -323,7 +323,7 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
             ``input - target * log(input + eps)``.
         full: whether to add Stirling's approximation of ``log(target!)``, for targets above 1.
         size_average, reduce: older forms of `reduction`, which warn.
-        eps: the `eps` in the formula of `log_input`, which keeps the logarithm finite for an input of 0.
+        eps: the number in the formula without `log_input`.
         reduction: "mean", "sum" or "none".
 
     Raises:

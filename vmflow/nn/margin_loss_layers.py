@@ -1,4 +1,4 @@
-"""The layers of losses with a margin: for one right class, for several right classes, and for embeddings."""
+"""The layers of margin losses, for classes, rankings and embeddings."""
 
 from __future__ import annotations
 
@@ -259,8 +259,6 @@ class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
 
 class CombinedMarginLoss(_Loss, function=F.combined_margin):
     """Changes the cosine of the right class to ``cos(m1 * angle + m2) - m3``, as the input of a cross entropy.
-
-    The name and the defaults are OneFlow's.
 
     Shape: input (N, C), target (N,), output (N, C).
 
