@@ -101,7 +101,7 @@ class LazyModuleMixin(Module):
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """`Linear` whose `in_features` is the size of the last dimension of its first input.
+    """`Linear` whose `in_features` is the last size of its first input, unless a weight has been loaded.
 
     Shape: input (*, in_features), output (*, out_features).
 
@@ -170,7 +170,7 @@ def _initialize(module: Any, shapes: dict[str, tuple[int, ...]]) -> None:
 
 
 class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
-    """The base of lazy convolutions, whose `in_channels` is the number of channels of their first input."""
+    """The base of lazy convolutions; `in_channels` is that of the first input, unless a weight has been loaded."""
 
     def _forget_shapes(self, bias: bool, device: Device | str | None, dtype: DType | None) -> None:
         self.weight = UninitializedParameter(device=device, dtype=dtype)
@@ -373,7 +373,7 @@ class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d, rank=3):
 
 
 class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
-    """The base of lazy normalisation layers, whose `num_features` is the number of channels of their first input."""
+    """The base of lazy normalisation layers; `num_features` comes from loaded tensors or the first input's channels."""
 
     def __init__(
         self,
