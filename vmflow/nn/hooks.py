@@ -187,7 +187,7 @@ def _despite(
             try:
                 _after(module, hook, args, kwargs, result)
             except Exception as another:
-                # The hook's own error must not hide the first error, so it becomes a note of that error.
+                # The hook's own error must not hide `error`, so the former becomes a note of `error`.
                 error.add_note(f"then the forward hook {hook.function!r} raised {type(another).__name__}: {another}")
 
 
@@ -195,8 +195,8 @@ class BackwardWatch:
     """Calls the backward hooks for one call of a module.
 
     One identity function is applied to the positional arguments that require gradients, another to such results; in
-    the backward pass the gradients reach these functions, which call the hooks.  As in PyTorch, no gradients reach the
-    hooks through tensors within lists, dicts or nested tuples.
+    the backward pass the gradients reach these functions, which call the hooks.  No gradients reach the hooks through
+    tensors within lists, dicts or nested tuples.
 
     Args:
         module: the module, an argument of the hooks.

@@ -440,7 +440,7 @@ def _draw_with(op: Any, tensor: Tensor, generator: Generator | None, *parameters
     return _dispatch_into(op, tensor, (), (tensor._blob.meta, *parameters), random.take(tensor.numel(), generator))
 
 
-# PyTorch's name of `fan_in_and_out`: private in PyTorch, but used by many programs.
+# PyTorch's private name of `fan_in_and_out`, used by many programs.
 _calculate_fan_in_and_fan_out = fan_in_and_out
 
 

@@ -20,7 +20,7 @@ from .parameter import Parameter, new_parameter
 
 
 def draw_by_fan_in(weight: Tensor, bias: Tensor | None) -> None:
-    """Fill weight and bias uniformly within +-1 / sqrt(fan_in), as PyTorch's linear and convolution layers do."""
+    """Fill weight and bias uniformly within +-1 / sqrt(fan_in), or with 0 if fan_in is 0."""
     init.kaiming_uniform_(weight, a=math.sqrt(5))
     if bias is not None and bias.numel():
         fan_in, _ = init.fan_in_and_out(weight)
@@ -310,8 +310,7 @@ class EmbeddingBag(Module):
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than integers.
         ValueError: for negative sizes, another mode, a missing row `padding_idx`, a table of another shape, or sparse
-            gradients; when called with arguments that `functional.embedding_bag` refuses, such as offsets for an input
-            of two dimensions.
+            gradients; when called with arguments that `functional.embedding_bag` refuses.
         IndexError: when the result is read, if an index is negative or out of range, or the offsets do not begin at 0,
             decrease, or exceed L.
 

@@ -16,7 +16,7 @@ from .function_layers import FunctionLayer
 
 
 class _Loss(FunctionLayer):
-    """The base of loss layers, whose repr shows no settings, as in PyTorch.
+    """The base of loss layers; their repr shows no settings.
 
     Raises:
         TypeError: when called with anything else than tensors, unless the layer's docstring allows it, or for dtypes

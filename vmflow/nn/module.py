@@ -23,8 +23,8 @@ from .parameter import Buffer, Parameter, UninitializedTensorMixin, is_lazy
 
 Member = TypeVar("Member")
 
-# The name of an attribute that is True for modules of which a graph was built: assigning or deleting an attribute of
-# such a module makes graphs check whether they must be built again.
+# The name of an attribute that is True for modules of which a graph was built: assigning or deleting their attributes
+# makes graphs check whether they must be built again.
 WATCHED: Final = "_watched"
 
 # The attributes of a module with the dicts of its members, and the noun for one member in errors.
@@ -35,7 +35,7 @@ class Module:
     """The base of models and layers: subclasses define ``forward``, and assign parameters and submodules as attributes.
 
     Attributes:
-        training: whether the module is in training mode, which matters to layers such as dropout; see `train`.
+        training: whether the module is in training mode; see `train`.
 
     Raises:
         NotImplementedError: when called, if the class defines no ``forward``.
