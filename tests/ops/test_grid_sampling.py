@@ -108,6 +108,14 @@ def test_bad_arguments(error: type[Exception], message: str, change: dict[str, A
         grid_sample(**given)
 
 
+def test_images_of_more_elements_than_their_dtype_counts() -> None:
+    image = (flow.arange(100 * 100) % 50).reshape(1, 1, 100, 100).half()
+    grid = affine_grid(flow.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 100, 100), True).half()
+    sampled = grid_sample(image, grid, "nearest", align_corners=True)
+    wanted = grid_sample(image.float(), grid.float(), "nearest", align_corners=True)
+    assert (sampled != wanted).float().mean() < 0.1  # positions are rounded in half precision
+
+
 def test_dtypes_and_shapes_that_do_not_fit() -> None:
     with pytest.raises(TypeError, match="expected one dtype, got float32 and float64"):
         grid_sample(flow.zeros(1, 1, 2, 2), flow.zeros(1, 2, 2, 2, dtype=flow.float64))

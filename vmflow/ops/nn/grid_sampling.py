@@ -65,20 +65,21 @@ def _bounded(place: Tensor, size: int, padding_mode: str, align_corners: bool) -
 def _values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tensor:
     """Gather elements of flat images, (samples, channels, elements), at integer positions; 0 outside of the image.
 
-    `places` has one tensor, (samples, ...), for each dimension of an image of `size`; the result is (samples, channels,
-    positions)."""
+    `places` has one tensor, (samples, ...), for each dimension of the images, which are of `size`; the result is
+    (samples, channels, positions)."""
     inside = None
     index = None
     for place, length in zip(places, size, strict=True):
         fits = (place >= 0) & (place <= length - 1)
         inside = fits if inside is None else inside & fits
-        index = place if index is None else index * length + place
+        # Indices of large images are not exact in the dtype of `place`.
+        whole = where(fits, place.detach(), 0.0).long()
+        index = whole if index is None else index * length + whole
     assert inside is not None
     assert index is not None
-    whole = where(inside, index.detach(), 0.0).long().flatten(1).unsqueeze(1)
-    count = whole.shape[-1]
-    elements = flat.gather(2, whole.expand(flat.shape[0], flat.shape[1], count))
-    # Not a product: 0 times an infinite element is nan.
+    index = index.flatten(1).unsqueeze(1)
+    elements = flat.gather(2, index.expand(flat.shape[0], flat.shape[1], index.shape[-1]))
+    # `where` in place of a product with `inside`: 0 times an infinite element is nan.
     return where(inside.flatten(1).unsqueeze(1), elements, 0.0)
 
 
@@ -171,8 +172,8 @@ def linear_values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -
 
     Args:
         flat: the images, (samples, channels, elements).
-        places: positions in elements, one tensor (samples, ...) for each dimension of the image.
-        size: of the image.
+        places: positions in elements, one tensor (samples, ...) for each spatial dimension.
+        size: the spatial size of an image.
 
     Returns:
         (samples, channels, positions).
@@ -220,8 +221,9 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     """The grid, for `grid_sample`, of the positions to which an affine map sends the elements of an image.
 
     Args:
-        theta: (samples, 2, 3), or (samples, 3, 4) for volumes, floating-point.
-        size: of the image, (samples, channels, height, width), or with a depth before the height.
+        theta: the matrices of the maps, (samples, 2, 3), or (samples, 3, 4) for volumes, floating-point.
+        size: of this image, the result of `grid_sample`: (samples, channels, height, width), or with a depth before the
+            height.
         align_corners: as of `grid_sample`.
 
     Returns:
@@ -229,7 +231,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
     Raises:
         TypeError: if `theta` is not floating-point, or `align_corners` no bool.
-        ValueError: for shapes that do not fit, or a 0 in `size`.
+        ValueError: for shapes that do not fit, or a number below 1 in `size`.
 
     Example:
         >>> theta = flow.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
