@@ -96,6 +96,12 @@ def test_without_offsets_it_is_a_convolution(contract: KernelContract) -> None:
     check(half, wide.numpy(), "float16", tolerance=2e-2)
 
 
+def test_no_samples(contract: KernelContract) -> None:
+    images, offset, mask = flow.ones(0, 1, 2, 3), flow.ones(0, 2, 2, 3), flow.ones(0, 1, 2, 3)
+    found = deform_conv2d(images, offset, flow.ones(4, 1, 1, 1), mask=mask)
+    assert found.shape == (0, 4, 2, 3)
+
+
 def test_gradients_of_deformed_convolutions(contract: KernelContract) -> None:
     images, offset, weight, bias, mask = _operands(2, 2, (2, 2), (2, 2))
     check_gradients(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _same_floats(name: str, **operands: Tensor | None) -> None:
-    """Raise TypeError unless all given operands, some perhaps None, are floating-point and of one dtype."""
+    """Raise TypeError unless all operands that are not None are floating-point and of one dtype."""
     tensors = {called: operand for called, operand in operands.items() if operand is not None}
     for tensor in tensors.values():
         check_floating(name, tensor._blob.meta)
@@ -42,7 +42,7 @@ def _line_of_samples(
         start, size: of the regions, in pixels.
         bins: the number of parts into which a region is cut.
         ratio: the number of samples of each part; below 1, as many as the part has pixels, rounded up.
-        length: the image's size.
+        length: the images' size in that dimension.
 
     Returns:
         The pixel before each position, the position's distance from that pixel, the weight of the sample, and the
@@ -97,7 +97,7 @@ def roi_align(
 
     Raises:
         TypeError: for dtypes that differ or are not floating-point.
-        ValueError: for shapes that do not fit, or a number of rows or columns below 1.
+        ValueError: for shapes that do not fit, images without pixels, or a number of rows or columns below 1.
         IndexError: for a sample that does not exist, when the result is read.
 
     Example:
@@ -170,16 +170,16 @@ def deform_conv2d(
         offset: (samples, 2 * groups * kernel height * kernel width, rows, columns): the shift of each element of a
             window, down and to the right, for each of `groups` groups of channels.
         weight: (filters, channels / groups, kernel height, kernel width); its groups are independent of the offset's.
-        bias: (filters,).
-        stride, padding, dilation: integers, as of `vmflow.nn.functional.conv2d`.
-        mask: (samples, groups * kernel height * kernel width, rows, columns), the factors of the elements.
+        bias: (filters,), or None.
+        stride, padding, dilation: integers or pairs, as of `vmflow.nn.functional.conv2d`.
+        mask: (samples, groups * kernel height * kernel width, rows, columns), the factors of the elements; or None.
 
     Returns:
         (samples, filters, rows, columns).
 
     Raises:
         TypeError: for dtypes that differ or are not floating-point, or if a stride, padding or dilation is no integer.
-        ValueError: for shapes that do not fit.
+        ValueError: for shapes that do not fit, or a stride, padding or dilation that is out of range.
 
     Example:
         >>> image, offset = flow.tensor([[[[1.0, 3.0]]]]), flow.tensor([[[[0.0, 0.0]], [[0.5, 0.0]]]])
@@ -230,9 +230,9 @@ def deform_conv2d(
         tap = tap.reshape(*([-1, 1] if axis == 0 else [1, -1])).expand(kernel).reshape(taps, 1, 1)
         line = line.reshape(*([-1, 1] if axis == 0 else [1, -1]))
         places.append(moved.select(2, axis) + (tap + line))
-    sampled = linear_values(input.to(wide).reshape(samples * own, channels // own, -1), places, image)
+    sampled = linear_values(input.to(wide).reshape(samples * own, channels // own, image[0] * image[1]), places, image)
     if mask is not None:
-        sampled = sampled * mask.to(wide).reshape(samples * own, 1, -1)
+        sampled = sampled * mask.to(wide).reshape(samples * own, 1, taps * count[0] * count[1])
     columns = sampled.reshape(samples, groups, depth * taps, count[0] * count[1])
     product = matmul(weight.to(wide).reshape(groups, filters // groups, depth * taps), columns)
     result = product.reshape(samples, filters, *count)
