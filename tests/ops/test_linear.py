@@ -115,6 +115,11 @@ def test_dtypes_must_agree_and_be_numbers() -> None:
         linear(flow.ones(2, 3).bool(), flow.ones(4, 3).bool())
 
 
+def test_a_single_output_of_no_tensor() -> None:
+    with pytest.raises(TypeError, match="linear: expected tensors, got list"):
+        linear([1.0], flow.ones(1))  # type: ignore[arg-type]
+
+
 @pytest.mark.host_arrays
 def test_a_result_with_gaps_is_written_where_it_is_wanted() -> None:
     x, weight, bias = flow.ones(2, 3, 4), flow.ones(5, 4), flow.ones(5)

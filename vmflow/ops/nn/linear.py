@@ -1,4 +1,4 @@
-"""`linear`, the affine map of a dense layer: one op forward, and one backward unless that is recorded or complex."""
+"""`linear`, the affine map of a dense layer: one op forward, and one backward unless complex or recorded."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Args:
         input: (..., features).
         weight: (outputs, features), or (features,) for a single output without a dimension.
-        bias: (outputs,), or () for a single output.
+        bias: (outputs,), or () for a single output; or None.
 
     Returns:
         (..., outputs), or (...) for a single output.
@@ -112,7 +112,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         tensor([11.5000])
     """
     check_tensors("linear", weight)
-    if weight.ndim == 1 and input.ndim:
-        single = linear(input, weight.unsqueeze(0), None if bias is None else bias.reshape(1))
-        return single.squeeze(-1)
+    if weight.ndim == 1:
+        check_tensors("linear", input, optional=(bias,))
+        if input.ndim:
+            single = linear(input, weight.unsqueeze(0), None if bias is None else bias.reshape(1))
+            return single.squeeze(-1)
     return _interpreter.dispatch(_LINEAR, (input, weight) if bias is None else (input, weight, bias))
