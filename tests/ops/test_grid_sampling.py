@@ -114,6 +114,8 @@ def test_images_of_more_elements_than_their_dtype_counts() -> None:
     sampled = grid_sample(image, grid, "nearest", align_corners=True)
     wanted = grid_sample(image.float(), grid.float(), "nearest", align_corners=True)
     assert (sampled != wanted).float().mean() < 0.1  # positions are rounded in half precision
+    line, corner = flow.arange(300).reshape(1, 1, 1, 300).bfloat16(), flow.tensor([[[[1.0, 0.0]]]]).bfloat16()
+    assert grid_sample(line, corner, align_corners=True).item() == line[0, 0, 0, 299].item()
 
 
 def test_dtypes_and_shapes_that_do_not_fit() -> None:

@@ -72,14 +72,14 @@ def _values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tens
     for place, length in zip(places, size, strict=True):
         fits = (place >= 0) & (place <= length - 1)
         inside = fits if inside is None else inside & fits
-        # Indices of large images are not exact in the dtype of `place`.
-        whole = where(fits, place.detach(), 0.0).long()
+        # Large sizes, and indices of large images, are not exact in the dtype of `place`.
+        whole = where(fits, place.detach(), 0.0).long().clamp(max=length - 1)
         index = whole if index is None else index * length + whole
     assert inside is not None
     assert index is not None
     index = index.flatten(1).unsqueeze(1)
     elements = flat.gather(2, index.expand(flat.shape[0], flat.shape[1], index.shape[-1]))
-    # `where` in place of a product with `inside`: 0 times an infinite element is nan.
+    # No product with `inside`: 0 times an infinite element is nan.
     return where(inside.flatten(1).unsqueeze(1), elements, 0.0)
 
 
