@@ -146,7 +146,7 @@ class Recording:
         raise self.refused("a tensor from elsewhere")
 
     def accumulates(self, autograd: AutogradMeta) -> None:
-        """Do nothing: a recorded function returns its gradients, and accumulates none in ``.grad``."""
+        """Do nothing: a gradient that is stored in ``.grad`` needs no step of its own."""
 
     def reads_gradient(self, tensor: Tensor) -> None:
         """Do nothing: see `accumulates`."""

@@ -1,4 +1,4 @@
-"""`embedding_bag`: sums, means and maxima of groups of rows of a table, which are named by index."""
+"""`embedding_bag`: sums, means and maxima of groups of table rows; indices name the rows of a group."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _infer_checked_offsets(attributes: Attributes, metas: Metas, kinds: Kinds) -
     return Inferred(meta(offsets.shape, dtypes.int64, offsets.device), offsets.numel * CHEAP * 4)
 
 
-# Returns the offsets; fails unless the first is 0, and none is below the one before it, or above the attribute, the
-# number of indices.
+# Returns the offsets as int64; fails unless the first is 0, and none is below the one before it, or above the number of
+# indices, which is the attribute.
 _CHECKED_OFFSETS = OpExpr("checked_offsets", _infer_checked_offsets, Form(1, tuple[Size]), "embedding")
 _LARGEST_OF_BAG = OpExpr("largest_of_bag", _infer_largest_of_bag, Form(2, tuple[Size]), "embedding")
 
@@ -65,7 +65,7 @@ def embedding_bag(
         input: indices of rows, (bags, rows per bag), or one bag after the other in one dimension.
         weight: the table, (rows, width).
         offsets: for a one-dimensional `input`, the place in it at which each bag begins; the first is 0, and none is
-            less than the one before.
+            less than the one before or above the number of indices.
         max_norm, norm_type, sparse: as of `embedding`.
         scale_grad_by_freq: as of `embedding`; not for "max".
         mode: "sum", "mean" or "max".
@@ -106,12 +106,12 @@ def embedding_bag(
         bags = offsets.shape[0]
         bag = _bag_of_each(input.shape[0], offsets)
     result = _largest(rows, bag, counted, bags) if mode == "max" else _summed(rows, bag, counted, bags, mode == "mean")
-    # The end of the last bag counts as the beginning of another bag, which has the indices behind it.
+    # With `include_last_offset` the last offset began one more bag, of the indices behind the last bag.
     return result[:-1] if include_last_offset else result
 
 
 def _bag_of_each(count: int, offsets: Tensor) -> Tensor:
-    """Return a vector with the bag number of each of `count` indices, where bag i begins at index ``offsets[i]``."""
+    """Return the bag number of each of `count` places in the input, where bag i begins at place ``offsets[i]``."""
     offsets = _interpreter.dispatch(_CHECKED_OFFSETS, (offsets,), (count,))
     places = beside(creation.arange(count, device=offsets.device), offsets)
     return searchsorted(offsets, places, right=True) - 1

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Set each channel of (N, C, L), or (C, L), to zero with probability `p`, else divide it by ``1 - p``.
 
+    Infinities and nan in a dropped channel become nan.
+
     Args:
         input: of the dtypes of `dropout`.
         p: probability, within [0, 1].
@@ -51,7 +53,7 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
     Raises:
         TypeError: as `dropout1d`.
-        ValueError: if the probability is not within [0, 1], or for less than two dimensions.
+        ValueError: if the probability is not within [0, 1], or for fewer than two dimensions.
 
     Example:
         >>> flow.nn.functional.dropout2d(flow.ones(1, 1, 1, 2), 1.0)
@@ -71,7 +73,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
     Raises:
         TypeError: as `dropout1d`.
-        ValueError: if the probability is not within [0, 1], or, where channels are dropped, for a 0-d input.
+        ValueError: if the probability is not within [0, 1], or, in training with `p` above 0, for a 0-d input.
 
     Example:
         >>> flow.nn.functional.dropout3d(flow.ones(1, 1, 1, 2), 1.0)
@@ -137,7 +139,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
 
     Raises:
         TypeError: as `alpha_dropout`.
-        ValueError: if the probability is not within [0, 1], or for less than two dimensions.
+        ValueError: if the probability is not within [0, 1], or for fewer than two dimensions.
 
     Example:
         >>> flow.nn.functional.feature_alpha_dropout(flow.tensor([[1.0, 2.0]]), 0.5, training=False)

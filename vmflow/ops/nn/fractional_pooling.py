@@ -29,12 +29,7 @@ def _ratios(name: str, rank: int, output_ratio: Any) -> tuple[float, ...]:
 
 
 def check_output(name: str, rank: int, output_size: Any, output_ratio: Any) -> None:
-    """Check that exactly one of the arguments `output_size` and `output_ratio` is given, and in range.
-
-    Raises:
-        TypeError: if `output_size` holds no integers.
-        ValueError: if none or both are given, or the given one is out of range.
-    """
+    """Raise TypeError or ValueError unless exactly one of `output_size` and `output_ratio` is given, and fits."""
     if (output_size is None) == (output_ratio is None):
         raise ValueError(f"{name}: give either output_size or output_ratio")
     if output_size is None:
@@ -46,8 +41,8 @@ def check_output(name: str, rank: int, output_size: Any, output_ratio: Any) -> N
 def _starts(sample: Tensor, length: int, kernel: int, wanted: int) -> Tensor:
     """Compute where the windows begin along one dimension, (samples, channels, wanted), from random numbers `sample`.
 
-    `sample` is (samples, channels), `length` the input's size and `kernel` the window's.  The last window ends with
-    the input.
+    `sample` is (samples, channels), `length` the input's size and `kernel` the window's.  The last window ends where
+    the input ends.
     """
     last = sample.new_full((*sample.shape, 1), length - kernel).long()
     if wanted == 1:
@@ -55,8 +50,8 @@ def _starts(sample: Tensor, length: int, kernel: int, wanted: int) -> Tensor:
     step = (length - kernel) / (wanted - 1)
     places = beside(arange(wanted - 1, dtype=sample.dtype, device=sample.device), sample)
     moved = sample.unsqueeze(-1)
-    # Round the distance of windows to the dtype of `sample`, as PyTorch does: the truncation below depends on its last
-    # digit.
+    # Round the distance between windows to the dtype of `sample`, as PyTorch does: the truncation below depends on the
+    # last digit of the distance.
     width = sample.new_full((), step)
     return cat([((places + moved) * width).long() - (moved * width).long(), last], -1)
 
@@ -138,20 +133,20 @@ def fractional_max_pool2d(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """The largest element of each window, where windows begin at random distances (B. Graham, 2014).
+    """The largest element of each window, where windows begin at random positions (B. Graham, 2014).
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
         kernel_size: of the window.
         output_size: rows and columns, or one number for both.
-        output_ratio: instead of `output_size`, the ratio of the output's size, rounded down, to the input's: a number
-            between 0 and 1, or a pair.
+        output_ratio: instead of `output_size`, a number between 0 and 1, or a pair: the output has the input's size
+            times this number, rounded down.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
-        _random_samples: (samples, channels, 2), within [0, 1): they decide where windows begin, along a row and then
-            along a column; by default drawn from the default generator.
+        _random_samples: (samples, channels, 2), or (1, channels, 2) without samples, within [0, 1): they decide
+            where windows begin, along a row and then along a column; by default drawn from the default generator.
 
     Raises:
-        TypeError: if the tensor is not floating-point, or a size is no integer.
+        TypeError: if `input` is not floating-point, or a size is no integer.
         ValueError: for shapes and ratios that do not fit, or unless exactly one of `output_size` and `output_ratio` is
             given.
 

@@ -30,7 +30,7 @@ def instance_norm(
     """Normalize each channel of each sample over its image (D. Ulyanov et al., Instance Normalization, 2016).
 
     Args:
-        input: (samples, channels, ...), floating-point.
+        input: (samples, channels, length, ...), floating-point.
         running_mean, running_var: (channels,); with `use_input_stats` updated in place, or None; without it, used
             instead of the image's mean and variance.
         weight, bias: (channels,), factor and summand of the normalized values.
@@ -40,8 +40,8 @@ def instance_norm(
         eps: added to the variance.
 
     Raises:
-        TypeError: if the tensor is not floating-point, the momentum no number, or `use_input_stats` no bool.
-        ValueError: for shapes that do not fit; with `use_input_stats` for images of less than two elements, without
+        TypeError: if `input` is not floating-point, the momentum no number, or `use_input_stats` no bool.
+        ValueError: for shapes that do not fit; with `use_input_stats` for images of fewer than two elements, without
             it for missing running statistics.
 
     Example:
@@ -90,13 +90,13 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     """``input / (k + alpha * mean of the squares of the neighbours) ** beta`` (A. Krizhevsky et al., 2012).
 
     Args:
-        input: (samples, channels, ...), floating-point.
+        input: (samples, channels, length, ...), floating-point.
         size: the number of neighbouring channels, the channel itself among them; beyond the first and the last channel
             there are zeros.
         alpha, beta, k: the parameters of the formula.
 
     Raises:
-        TypeError: if the tensor is not floating-point, or `size` is no integer.
+        TypeError: if `input` is not floating-point, or `size` is no integer.
         ValueError: for an input without spatial dimensions, or a size below 1.
 
     Example:

@@ -30,7 +30,7 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
     """Convert an argument such as a stride, one integer or one for each dimension, to a tuple of `rank` integers.
 
     Raises:
-        TypeError: if `value` is neither one integer nor a tuple or list of `rank` integers, or of one.
+        TypeError: if `value` is neither one integer nor a tuple or list of one or of `rank` integers.
         ValueError: if an integer is below `least`, or above `MOST_OF_WINDOWS`.
     """
     numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -58,7 +58,7 @@ def layout(rank: int) -> str:
 
 
 def batched(rank: int, input: Tensor, function: Callable[[Tensor], Any]) -> Any:
-    """Apply `function` to a batch; or to a single sample as a batch of one, and squeeze the batch from its results."""
+    """Apply `function` to a batch; or to a single sample as a batch of one, and squeeze that from the results."""
     if input.ndim != rank + 1:
         return function(input)
     results = function(input.unsqueeze(0))
@@ -83,5 +83,5 @@ def is_half(source: TensorMeta) -> bool:
 
 
 def computes_in(source: TensorMeta) -> DType:
-    """Return the dtype in which a layer's kernel computes: float32 for half precision, else the tensor's own."""
+    """Return the dtype in which a layer's kernel computes: float32 for float16 and bfloat16, else the tensor's own."""
     return dtypes.float32 if is_half(source) else source.dtype

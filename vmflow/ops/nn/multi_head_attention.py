@@ -63,12 +63,12 @@ def attended(
         operands: query, key and value, (batch, length, features) each.
         projections, masks: see `Projections` and `Masks`.
         p: the probability with which an attention weight is dropped.
-        need_weights: whether to return the attention weights.
+        need_weights: whether to return the attention weights, after dropout.
         average: whether the returned weights are the mean over the heads.
 
     Returns:
         (batch, length, features); and the weights, (batch, L, S), or (batch, heads, L, S) unless `average`, or None
-        unless `need_weights`.  S includes added rows.
+        unless `need_weights`.  L is the query's length, S the number of keys with the added rows.
     """
     query, key, _ = operands
     heads = _projected(name, operands, projections)
@@ -171,7 +171,7 @@ def _as_numbers(mask: Tensor, dtype: DType) -> Tensor:
 def check_operands(
     name: str, operands: tuple[Tensor, Tensor, Tensor], features: tuple[int, int, int], batch_first: bool
 ) -> None:
-    """Raise ValueError unless query, key and value have these numbers of features, and their batch and length fit."""
+    """Raise TypeError for an operand that is no tensor, ValueError for features, batches or lengths that do not fit."""
     check_tensors(name, *operands)
     query, key, value = operands
     if query.ndim not in (2, 3) or any([operand.ndim != query.ndim for operand in operands]):
@@ -191,7 +191,7 @@ def check_operands(
 
 
 def batches_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Transpose (length, batch, features) to (batch, length, features); if `key` is `query` or `value`, it stays so."""
+    """Transpose the first two dimensions; if `key` is `query`, or `value` is `key`, so it is among the results."""
     together, same = key is value, query is key
     query = query.transpose(0, 1)
     key = query if same else key.transpose(0, 1)
@@ -248,7 +248,7 @@ def multi_head_attention_forward(
 
     Args:
         query, key, value: (length, batch, features), or without a batch (length, features).
-        embed_dim_to_check: the features of the query.
+        embed_dim_to_check: the number of features of the query.
         num_heads: the number of parallel attentions.
         in_proj_weight: (3 * features, features), unless the weights are separate.
         in_proj_bias: (3 * features,), or None.
@@ -259,19 +259,19 @@ def multi_head_attention_forward(
         training: whether to drop attention weights.
         key_padding_mask: (batch, S), or (S) without a batch: True where a key is to be ignored; numbers are added to
             the scores.
-        need_weights: whether to return the attention weights.
+        need_weights: whether to return the attention weights, after dropout.
         attn_mask: (L, S) or (batch * num_heads, L, S): True where attending is not allowed; numbers are added to the
             scores.
         use_separate_proj_weight: whether the three following weights are used in place of `in_proj_weight`.
         q_proj_weight, k_proj_weight, v_proj_weight: (features, features of the query, of the key or of the value).
         static_k, static_v: (batch * num_heads, S, features of a head), in place of projected keys and values.
         average_attn_weights: whether the returned weights are the mean over the heads.
-        is_causal: whether `attn_mask`, which must be given, is the causal one.
+        is_causal: whether `attn_mask` is the causal mask; if so, `attn_mask` must be given.
 
     Returns:
         The result, shaped like the query; and the attention weights, (batch, L, S), or (batch, num_heads, L, S) if not
-        averaged, or None unless `need_weights`.  S includes the rows added to the keys, and there is no batch dimension
-        without a batch.
+        averaged, or None unless `need_weights`.  Here S includes the rows added to the keys.  Without a batch the
+        weights have no batch dimension.
 
     Raises:
         TypeError: for dtypes that differ, or masks that are neither bool nor floating-point.

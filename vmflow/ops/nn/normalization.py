@@ -1,4 +1,4 @@
-"""Normalization: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample."""
+"""Batch, layer, group and RMS normalization: over a batch, or over the features of a sample."""
 
 from __future__ import annotations
 
@@ -31,12 +31,9 @@ _Options = tuple[float, bool, bool]
 
 
 def _check(name: str, metas: Metas, what: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> None:
-    """Check that all operands are floating-point, and that those behind the input, called `what`, have these shapes.
+    """Raise TypeError unless all operands are floating-point, ValueError unless those behind the input have the shapes.
 
-    Raises:
-        TypeError: for another dtype.
-        ValueError: for another shape.
-    """
+    The names of these operands, for errors, are `what`."""
     for operand in metas:
         check_floating(name, operand)
     for operand, word, shape in zip(metas[1:], what, shapes, strict=True):
@@ -196,9 +193,10 @@ def batch_norm(
         eps: added to the variance.
 
     Raises:
-        TypeError: if `input` is not floating-point, the momentum no number, or `training` no bool.
-        ValueError: for shapes that do not fit; in training for less than two values per channel or an `eps` that is not
-            positive, else for missing running statistics.
+        TypeError: if `input` or a parameter or, outside of training, a running statistic is not floating-point, if the
+            momentum is no number, or `training` no bool.
+        ValueError: for shapes that do not fit; in training for fewer than two values per channel or an `eps` that is
+            not positive, else for missing running statistics.
 
     Example:
         >>> mean, variance = flow.zeros(1), flow.full((1,), 4.0)
@@ -230,7 +228,7 @@ def batch_norm_counted(
 ) -> Tensor:
     """Compute `batch_norm`, and in training count batches in the 0-d tensor `batches`, unless that is None.
 
-    Without a momentum, which needs `batches`, the running statistics become averages over all batches."""
+    If `momentum` is None, `batches` must be given, and the running statistics become averages over all batches."""
     if training and not eps > 0:
         raise ValueError(f"batch_norm: eps must be positive, got {eps}")
     if momentum is not None:
@@ -266,7 +264,7 @@ def batch_norm_counted(
 def batch_statistics(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalize each channel over the batch; return the result, and each channel's mean and biased variance."""
+    """Compute `batch_norm` of training; return the result, and the input's mean and biased variance in each channel."""
     options = (float(eps), weight is not None, bias is not None)
     operands = (input, *_given(options, weight, bias))
     result, mean, variance = _interpreter.dispatch_several(_BATCH_NORM, operands, options)
@@ -279,7 +277,7 @@ def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor |
     Args:
         moved: triples: running statistics, the batch's statistics, and a factor for the latter.
         batches: the 0-d count of batches, or None.
-        momentum: the weight of the batch's statistics; None, which needs `batches`, averages over all batches.
+        momentum: the weight of the batch's statistics; or None for averages over all batches, which needs `batches`.
     """
     inputs = [_spread_like(batch.detach(), running) for running, batch, _ in moved]
     outputs = [running for running, _, _ in moved] + ([] if batches is None else [batches])

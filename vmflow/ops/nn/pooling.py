@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class _Shape(NamedTuple):
-    """The attributes of max-pooling ops: the geometry of the windows, with one number for each spatial dimension."""
+    """The geometry of the windows, with one number for each spatial dimension: the attributes of max-pooling ops."""
 
     kernel: tuple[Stride, ...]
     stride: tuple[Stride, ...]
@@ -353,7 +353,7 @@ def max_pool2d(
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
         kernel_size: of the window.
-        stride: step of the window; its size by default.
+        stride: step of the window; the window's size by default.
         padding: the number of lowest values (such as -inf) added on each side, at most half of the (dilated) window.
         dilation: distance between the elements of the window.
         ceil_mode: whether windows may stick out below and to the right.
@@ -367,7 +367,8 @@ def max_pool2d(
 
     Raises:
         TypeError: for bools and complex numbers, or if a size is no integer or `ceil_mode` no bool.
-        ValueError: if no window fits or one has only padding, a size is out of range, or for another data format.
+        ValueError: if no window fits or one has only padding, a size is out of range, or for another data format or
+            number of dimensions.
 
     Example:
         >>> flow.max_pool2d(flow.tensor([[[1.0, 3.0], [2.0, 4.0]]]), 2)
@@ -463,8 +464,8 @@ def avg_pool2d(
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
         kernel_size: of the window.
-        stride: step of the window; its size by default.
-        padding: zeros around the input, at most half of the window.
+        stride: step of the window; the window's size by default.
+        padding: the number of zeros added on each side, at most half of the window.
         ceil_mode: whether windows may stick out below and to the right; only elements of the padded input count.
         count_include_pad: whether the padding's zeros count as elements of the window.
         divisor_override: the divisor, in place of the number of elements.
@@ -476,8 +477,9 @@ def avg_pool2d(
         behind the input.
 
     Raises:
-        TypeError: if the tensor is not floating-point, a size or `divisor_override` is no integer, or a flag no bool.
-        ValueError: if no window fits, a size is out of range, the divisor is 0, or for another data format.
+        TypeError: if `input` is not floating-point, a size or `divisor_override` is no integer, or a flag no bool.
+        ValueError: if no window fits, a size is out of range, the divisor is 0, or for another data format or number of
+            dimensions.
 
     Example:
         >>> flow.nn.functional.avg_pool2d(flow.tensor([[[1.0, 3.0], [2.0, 4.0]]]), 2)

@@ -95,7 +95,6 @@ def quantized(input: Tensor, scale: Tensor, zero_point: Tensor, how: Quantizing,
     Args:
         input: floating-point, of any shape.
         scale, zero_point: of one element, or one for each slice along the first dimension.
-        how: the settings of the quantization.
         back: whether to return the numbers for which the integers stand.
 
     Raises:
@@ -154,10 +153,11 @@ def fake_quantize_per_tensor_affine(
         quant_min, quant_max: the limits of integers.
 
     Returns:
-        The shape and dtype of `input`.  The gradient is that of `input` within the limits, and zero beyond.
+        The shape and dtype of `input`.  The gradient passes unchanged where the integer is within the limits,
+        and is zero elsewhere.
 
     Raises:
-        TypeError: for an input of another dtype, or another type of `scale` or `zero_point`.
+        TypeError: if `input` is not floating-point, or `scale` or `zero_point` neither a real number nor a tensor.
         ValueError: if `quant_min` is above `quant_max`, a `zero_point` that is a number is not between them, or a
             tensor has not one element.
 
@@ -189,8 +189,8 @@ def fake_quantize_per_channel_affine(
     Args:
         input: floating-point.
         scale: a vector, with one element for each index along `axis`.
-        zero_point: a vector of the same size, int32, or floating-point, which is added before rounding; its values are
-            not checked.
+        zero_point: a vector of the same size, int32 or floating-point; a floating-point one is added before rounding.
+            The values are not checked.
         axis: the dimension.
         quant_min, quant_max: the limits of integers.
 
@@ -237,8 +237,8 @@ def _rounded(
     """Round `input` to ``(level - zero) * step`` of a level in [`low`, `high`]; gradient 0 where clipped, else 1.
 
     `together`: whether the zero point is added before rounding instead of after."""
-    # As in PyTorch, multiply by the inverse of the step in single precision: it decides how numbers halfway between two
-    # levels round.
+    # As in PyTorch, multiply by the inverse of the step in single precision: the rounding of the inverse decides how
+    # numbers halfway between two levels round.
     inverse = float(_SINGLE(1) / _SINGLE(step)) if isinstance(step, float) else 1 / step
     source = input.detach()
     if source.dtype is not dtypes.float64:

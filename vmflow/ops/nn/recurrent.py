@@ -1,6 +1,6 @@
 """Recurrent layers: one direction of one layer over a whole sequence is one op, and so is its backward pass.
 
-A time step of a small layer takes less time than issuing an instruction.  A backward pass that is recorded itself
+A backward pass that is recorded itself
 (``create_graph=True``) runs the layer again in differentiable ops, step by step.
 """
 
@@ -204,7 +204,7 @@ def recurrent_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
 
 
 def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
-    """Compute `recurrent_layer` by simple ops, step by step: slower by far, but differentiable any number of times."""
+    """Compute `recurrent_layer` in differentiable ops, step by step, for backward passes that are recorded."""
     source, *rest = operands
     initial, weights = layer.split(rest)
     flat = source.reshape(-1, source.shape[-1])

@@ -109,19 +109,23 @@ def interpolate(
     Args:
         input: (samples, channels, ...) with one, two or three spatial dimensions.
         size: of the result, one number for all dimensions or one for each.
-        scale_factor: instead of `size`, the ratio of the result's size, rounded down, to the input's.
+        scale_factor: instead of `size`, one number or one for each: the result has the input's size times this
+            number, rounded down.
         mode: "nearest", "nearest-exact" (by elements' centres), "linear" (three dimensions), "bilinear" or "bicubic"
-            (four), "trilinear" (five) or "area" (the mean of the input elements that a result element covers).
+            (four), "trilinear" (five) or "area" (the mean of the input elements that a result element touches).
         align_corners: whether the centres of the corner elements stay in place; else their outer edges do (the first
-            element's alone, if the size was rounded).  Only for linear, bilinear, bicubic and trilinear.
+            element's alone, if the size was rounded).  Only for linear, bilinear, bicubic and trilinear; not exact with
+            `antialias`, as in PyTorch.
         recompute_scale_factor: whether elements are placed by the ratio of the sizes instead of `scale_factor`.
-        antialias: when shrinking, whether each input element counts (modes bilinear and bicubic).
+        antialias: whether each input element counts when shrinking (modes bilinear and bicubic).  The bicubic kernel
+            then has a = -0.5 in place of -0.75, as in PyTorch.
 
     Raises:
         TypeError: for dtypes that are not floating-point (the nearest modes also take bools and integers), or arguments
             of another type.
         ValueError: for an unknown mode or one for other numbers of dimensions, arguments that do not go together, if
-            not exactly one of `size` and `scale_factor` is given, or if one of them is not positive or infinite.
+            not exactly one of `size` and `scale_factor` is given, if that is not positive or is infinite, or if a size
+            of the input or the result is 0.
 
     Example:
         >>> flow.nn.functional.interpolate(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)

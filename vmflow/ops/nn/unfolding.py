@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Windows(NamedTuple):
-    """The attributes of im2col and col2im: the images' size, the windows' geometry, and their numbers, `output`."""
+    """The attributes of im2col and col2im: the images' size, the geometry of windows, and their numbers, `output`."""
 
     size: tuple[Size, ...]
     kernel: tuple[Stride, ...]
@@ -30,7 +30,7 @@ class _Windows(NamedTuple):
     output: tuple[Size, ...]
 
     def check(self, name: str) -> None:
-        """Raise ValueError unless all numbers are pairs, and `output` windows fit into the padded images."""
+        """Raise ValueError unless all attributes are pairs, and `output` windows fit into the padded images."""
         if {len(numbers) for numbers in self} != {2}:
             raise ValueError(f"{name}: the windows {self} are not of two dimensions")
         for size, kernel, stride, padding, dilation, output in zip(*self, strict=True):
@@ -119,14 +119,14 @@ def unfold(
         input: (samples, channels, height, width), or (channels, height, width), floating-point.
         kernel_size: of the window.
         dilation: distance between the elements of the window.
-        padding: zeros around the input.
+        padding: the number of zeros added on each side.
         stride: step of the window.
 
     Returns:
         (samples, channels * kernel height * kernel width, windows), or without samples; the windows row by row.
 
     Raises:
-        TypeError: if the tensor is not floating-point, or a size is no integer.
+        TypeError: if `input` is not floating-point, or a size is no integer.
         ValueError: for shapes that do not fit, or a size that is out of range.
 
     Example:

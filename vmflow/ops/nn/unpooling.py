@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 def _unpooled_size(name: str, input: Tensor, kernel: Sizes, step: Sizes, margin: Sizes, output_size: Any) -> Sizes:
     """Return the size of an unpooled result: `output_size`, or, for None, the usual size, which windows cover exactly.
 
-    Raises:
-        TypeError: if `output_size` holds no integers.
-        ValueError: if a number in `output_size` differs from the usual one by the stride or more.
-    """
+    Raise TypeError or ValueError for an `output_size` that is no tuple or list of integers, longer than a shape, or not
+    within the stride of the usual size."""
     rank = len(kernel)
     usual = [
         (size - 1) * stride - 2 * padding + taps
@@ -102,11 +100,11 @@ def max_unpool2d(
         input: (samples, channels, rows, columns), or (channels, rows, columns).
         indices: of the input's elements in a flattened image of the result, int64, as `max_pool2d` returns them.
         kernel_size, stride, padding: those given to `max_pool2d`.
-        output_size: the size of the image, or the shape of the result, a tuple; needed where images of several sizes
-            are pooled to that of `input`.
+        output_size: the size of the image, or the shape of the result, a tuple or list; needed where images of several
+            sizes are pooled to that of `input`.
 
     Raises:
-        TypeError: for indices of another dtype, or if a size is no integer.
+        TypeError: for indices of another dtype, if a size is no integer, or `output_size` no tuple or list.
         ValueError: for shapes that do not fit.
         IndexError: for an index outside of the image, when the result is read.
 
@@ -150,8 +148,7 @@ def _lp_pool(rank: int, input: Tensor, norm_type: float, kernel_size: Any, strid
         raise ValueError(f"{name}: norm_type must not be 0")
     count = prod(sizes(name, "kernel_size", kernel_size, 1, rank))
     mean: Tensor = _AVERAGES[rank](input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-    # A negative sum, which occurs for odd powers, has a power 1 / norm_type only for 1 and -1.  For others, take it as
-    # 0; PyTorch gives nan.
+    # Except for 1 and -1, a negative sum counts as 0; PyTorch gives nan.
     total = mean if norm_type in (1, -1) else mean.relu()
     return (total * count).pow(1.0 / norm_type)
 
@@ -191,7 +188,7 @@ def lp_pool2d(
         input: (samples, channels, height, width), or (channels, height, width).
         norm_type: the power.
         kernel_size: of the window.
-        stride: step of the window; its size by default.
+        stride: step of the window; the window's size by default.
         ceil_mode: whether windows may stick out below and to the right; their sums are scaled up as if they were whole.
 
     Raises:

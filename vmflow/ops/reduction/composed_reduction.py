@@ -1,4 +1,4 @@
-"""Reductions composed of other ops: variances, norms, `logsumexp`, and sums over elements that are not nan."""
+"""Reductions composed of other ops, such as variances, norms, `logsumexp`, and sums over elements that are not nan."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def var(
     correction: float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The variance along `dim` (None: all): the sum of squared deviations, divided by the count less `correction`.
+    """The variance along `dim` (None: all): the sum of squared deviations, divided by the number of elements
+    less `correction`.
 
     A negative divisor counts as 0, which gives inf or nan.
 
@@ -232,7 +233,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | N
 
     Raises:
         TypeError: for bools and integers.
-        ValueError: for less than two dimensions, or a `p` or `maxnorm` out of range.
+        ValueError: for fewer than two dimensions, or a `p` or `maxnorm` out of range.
         IndexError: if the dimension does not exist.
 
     Example:
@@ -290,7 +291,7 @@ def nansum(
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The mean along `dim` (None: all) of the elements that are not nan, which are summed as `dtype`.
+    """The mean along `dim` (None: all) of the elements that are not nan; `dtype` is that of their sum.
 
     Raises:
         IndexError, ValueError: as `sum`.

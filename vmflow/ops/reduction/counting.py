@@ -1,4 +1,4 @@
-"""Functions that find distinct elements, and count elements by value.
+"""Functions that find non-zero or distinct elements, and count elements by value.
 
 All but `histc` and `histogram` wait for their input, whose values decide the shapes of their results.
 """
@@ -109,7 +109,7 @@ def unique(
 
     Args:
         input: of any real dtype.
-        sorted: accepted for PyTorch's sake; the result is always sorted.
+        sorted: has no effect; the result is always sorted.
         return_inverse: whether to return also, in the shape of `input`, the index of each element in the result; with
             `dim` a vector, the index of each slice.
         return_counts: whether to return also the number of occurrences of each distinct element.
@@ -120,7 +120,7 @@ def unique(
         of the results that were asked for.
 
     Raises:
-        TypeError: for complex numbers.
+        TypeError: for complex numbers, or if a flag is no bool.
         ValueError: if slices have no elements.
         IndexError: if there is no dimension `dim`.
 
@@ -271,7 +271,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
         min, max: the range; if both are equal, that of the elements, from 1 below to 1 above if these are equal too.
 
     Raises:
-        TypeError: if the tensor is not of a floating-point dtype, or `bins` is no integer.
+        TypeError: if `input` is not of a floating-point dtype, or `bins` is no integer.
         ValueError: if `bins` is not positive, `max` is below `min`, or either is not finite; when the result is read,
             if the elements' own range is used and is not finite.
 
@@ -320,9 +320,9 @@ def histogram(
     Args:
         input: of a floating-point dtype, which is also that of the results.
         bins: a number of bins of equal width, or an ascending vector of their edges.
-        range: the range of the bins, only if `bins` is a number; if it is None or empty, that of the elements, as in
-            `histc`.
-        weight: the weight of each element, 1 by default.
+        range: the range of the bins, only if `bins` is a number; if it is None or its ends are equal, that of the
+            elements, as in `histc`.
+        weight: the weight of each element, in the shape of `input`; 1 by default.
         density: whether the counts are divided so that their integral over the bins is 1.
 
     Raises:

@@ -129,6 +129,8 @@ _ARGMIN = _arg("argmin")
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The index, int64, of the largest element along `dim`, or in the flattened tensor; of equal elements the first.
 
+    A nan counts as the largest.
+
     Raises:
         TypeError: for complex tensors.
         IndexError: if the dimension does not exist or there are no elements to choose from.
@@ -147,6 +149,8 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
 @public(numpy_names=True)
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The index, int64, of the smallest element along `dim`, or in the flattened tensor; of equal elements the first.
+
+    A nan counts as the smallest.
 
     Raises:
         TypeError, IndexError: as `argmax`.
@@ -182,6 +186,8 @@ def max(
 ) -> Any:
     """The largest element; with `dim` a pair (values, indices); with another tensor the element-wise `maximum`.
 
+    A nan counts as the largest.
+
     Args:
         input: of any real dtype.
         dim: a dimension, or the other tensor.
@@ -190,7 +196,7 @@ def max(
         out: for the results: a pair of tensors if `dim` is a dimension, else one.
 
     Raises:
-        TypeError: for complex tensors, or a `dim` or `keepdim` beside another tensor.
+        TypeError: for complex tensors, a `dim` of another type, or a `dim` or `keepdim` beside another tensor.
         ValueError: if the shape of the other tensor does not broadcast.
         IndexError: if the dimension does not exist or there are no elements to choose from.
 
@@ -213,7 +219,7 @@ def min(
 ) -> Any:
     """The smallest element; with `dim` a pair (values, indices); with another tensor the element-wise `minimum`.
 
-    The arguments are those of `max`.
+    The arguments are those of `max`.  A nan counts as the smallest.
 
     Raises:
         TypeError, ValueError, IndexError: as `max`.
