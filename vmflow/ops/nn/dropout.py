@@ -87,7 +87,8 @@ def dropout(
 ) -> Tensor:
     """Set each element to zero with probability `p`, else divide it by ``1 - p``; unchanged unless `training`.
 
-    An infinity or nan that is dropped becomes nan.  An unchanged `input` is itself the result.
+    An infinity or nan that is dropped becomes nan.  Without an `addend`, an unchanged `input` is itself
+    the result.
 
     Args:
         input: floating-point or complex, of any shape; outside of training, and for `p` of 0 and 1, also integers

@@ -193,8 +193,8 @@ def batch_norm(
         eps: added to the variance.
 
     Raises:
-        TypeError: if `input` or a parameter or, outside of training, a running statistic is not floating-point, if the
-            momentum is no number, or `training` no bool.
+        TypeError: if `input`, `weight`, `bias` or, outside of training, a running statistic is not floating-point, the
+            momentum no number, or `training` no bool.
         ValueError: for shapes that do not fit; in training for fewer than two values per channel or an `eps` that is
             not positive, else for missing running statistics.
 

@@ -1,7 +1,7 @@
 """Recurrent layers: one direction of one layer over a whole sequence is one op, and so is its backward pass.
 
-A backward pass that is recorded itself
-(``create_graph=True``) runs the layer again in differentiable ops, step by step.
+A backward pass that is recorded itself (``create_graph=True``) runs the layer again in differentiable ops, step by
+step.
 """
 
 from __future__ import annotations
