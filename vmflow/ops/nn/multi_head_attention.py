@@ -59,9 +59,7 @@ def attended(
     """Compute multi-head attention without the output projection that follows it in the layer.
 
     Args:
-        name: of the function or layer, for errors.
         operands: query, key and value, (batch, length, features) each.
-        projections, masks: see `Projections` and `Masks`.
         p: the probability with which an attention weight is dropped.
         need_weights: whether to return the attention weights, after dropout.
         average: whether the returned weights are the mean over the heads.

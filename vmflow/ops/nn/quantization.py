@@ -95,7 +95,6 @@ def quantized(input: Tensor, scale: Tensor, zero_point: Tensor, how: Quantizing,
     Args:
         input: floating-point, of any shape.
         scale, zero_point: of one element, or one for each slice along the first dimension.
-        back: whether to return the numbers for which the integers stand.
 
     Raises:
         TypeError: if `input` is not floating-point.
