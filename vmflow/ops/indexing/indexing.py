@@ -282,7 +282,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     if not tensors and not through_whole:
         copy_(target, value if is_number else _fitting(value, part))
     elif not tensors:
-        value = _like(value, input) if is_number else _fitting(value, part)
+        value = _filled(value, input) if is_number else _fitting(value, part)
         _interpreter.dispatch_into(STRIDED_PUT, input, (input, value), (_part_of(part),))
     elif not through_whole and _is_one_mask(tensors) and (is_number or value.ndim == 0):
         # Here x[mask] = a number or 0-d tensor becomes masked_fill_, which, unlike the next branch, waits for no mask.
@@ -290,7 +290,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         masked_fill_(target, mask.reshape(tuple(mask.shape) + (1,) * (part.ndim - dim - max(mask.ndim, 1))), value)
     else:
         tensors = flat_masks(tensors)
-        value = _like(value, input) if is_number else value
+        value = _filled(value, input) if is_number else value
         dims = tuple([dim for dim, _ in tensors])
         written = (dims, False, _part_of(part)) if through_whole else (dims, False, None)
         target = input if through_whole else target
@@ -299,6 +299,10 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
 
 def _like(value: Any, tensor: Tensor) -> Tensor:
     return beside(new_tensor(value, dtype=tensor.dtype, device=tensor.device), tensor)
+
+
+def _filled(number: Any, tensor: Tensor) -> Tensor:
+    return beside(full_of(meta((), tensor.dtype, tensor.device), number), tensor)
 
 
 def _fitting(value: Tensor, part: Tensor) -> Tensor:
@@ -516,7 +520,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
     check_tensors("index_fill", input, index)
     axis = index_vector("index_fill", input, dim, index)
     if not isinstance(value, _tensors.Tensor):
-        value = beside(full_of(meta((), input.dtype, input.device), value), input)
+        value = _filled(value, input)
     elif value.ndim:
         raise ValueError(f"index_fill: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")
     return _put(input, (index,), value, ((axis,), False, None))
