@@ -762,6 +762,11 @@ def test_masks_and_nonzero(contract: KernelContract) -> None:
         (lambda x: x.__setitem__(slice(None), "a"), TypeError, "expected numbers"),
         (lambda x: x.long().__setitem__(0, math.nan), ValueError, "nan does not fit"),
         (lambda x: x.__setitem__([0], 1e300), ValueError, "does not fit into float32"),
+        (
+            lambda x: flow.nonzero(x, as_tuple=True, out=flow.zeros(6, dtype=flow.int64)),
+            TypeError,
+            "a tuple of indices has no out",
+        ),
         (lambda x: x.gather(0, flow.tensor([0])), ValueError, "needs as many dimensions"),
         (lambda x: x.gather(0, flow.zeros(1, 4, dtype=flow.int64)), ValueError, "no larger sizes"),
         (lambda x: x.gather(0, flow.zeros(1, 1)), TypeError, "must be an integer tensor"),

@@ -201,6 +201,7 @@ def _ints(*numbers: int) -> flow.Tensor:
         (lambda x: (x * 1j).scatter_reduce(0, _ints(0), x * 1j, "amax"), TypeError, "amax is not defined"),
         (lambda x: x.index_reduce(0, _ints(0), x[:1], "sum"), ValueError, "reduce must be one of 'prod'"),
         (lambda x: x.index_reduce(0, _ints(0), x, "prod"), ValueError, "expected a source of shape"),
+        (lambda x: x.index_reduce(0, [0], x[:1], "prod"), TypeError, "index_reduce: expected tensors"),
         (lambda x: x.take(x), TypeError, "must be an integer tensor, not float32"),
         (lambda x: x.take(_ints(3)).numpy(), IndexError, "out of bounds"),
         (lambda x: x.put(x, x), TypeError, "must be an integer tensor"),

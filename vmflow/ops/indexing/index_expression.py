@@ -14,7 +14,7 @@ from vmflow.instructions.blob import Array, meta
 from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import tensor
 from vmflow.ops.declaration import public
-from vmflow.ops.destination import out_by_copy
+from vmflow.ops.destination import delivered
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.shape.view import select, sliced, unsqueeze
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
@@ -161,7 +161,6 @@ _NONZERO = OpExpr("nonzero", _infer_nonzero, Form(1, _Found), "indexing", rememb
 
 
 @public()
-@out_by_copy()
 def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:
     """The indices of the non-zero elements: an (n, ndim) int64 tensor, or with `as_tuple` a vector for each dimension
     (one for a 0-d tensor).
@@ -176,7 +175,10 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
         tensor([[1],
                 [2]])
     """
-
+    if out is not None:
+        if as_tuple:
+            raise TypeError("nonzero: a tuple of indices has no out; give out without as_tuple")
+        return delivered("nonzero", out, (input,), lambda: nonzero(input))
     check_tensors("nonzero", input)
 
     def compute(source: Tensor) -> tuple[Tensor]:

@@ -173,6 +173,7 @@ def index_reduce(
     """
     if reduce not in _REDUCTIONS[1:]:
         raise ValueError(f"index_reduce: reduce must be one of {', '.join(map(repr, _REDUCTIONS[1:]))}, not {reduce!r}")
+    check_tensors("index_reduce", input, index, source)
     axis = index_vector("index_reduce", input, dim, index, source)
     shape = (1,) * axis + (index.numel(),) + (1,) * (input.ndim - axis - 1)
     places = expand(reshape(index, shape), tuple(source.shape))
