@@ -1,11 +1,11 @@
 """`Formula`: a function of elementwise ops that runs eagerly as one op, and its gradient as another.
 
-The ops that the function calls are recorded, without values, when a dtype, a shape or a number is new.  They become the
-steps of one op with a kernel of the op `fused`, which keeps no intermediate result for the backward pass.  Autograd of
-the recorded ops gives the gradient, which becomes such an op too, except where it has to be differentiable.  The
+The ops that the function calls are recorded, without values, when a dtype, shape, device or number is new.  They become
+the steps of one op with a kernel of the op `fused`, which keeps no intermediate result for the backward pass.  Autograd
+of the recorded ops gives the gradient, which becomes such an op too, except where it has to be differentiable.  The
 results are equal to the bit to those of the separate ops (in float32 for half precision).
 
-A graph that is being built records the separate ops, and fuses them with their neighbours.
+A graph that is being built records the separate ops.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Formula:
         return _interpreter.dispatch(self._op, tensors, tuple([encoded(number) for number in numbers]))
 
     def _infer(self, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        from .recording import Recording  # imported on first use: slow to import, and needed by few programs
+        from .recording import Recording  # imported on first use, since it is slow to import
 
         numbers = _numbers(attributes)
         return Recording(self.name).inferred(lambda *tensors: (self.by_steps(*tensors, *numbers),), metas)

@@ -1,7 +1,7 @@
-"""In-place methods of functions that no single op computes in place.
+"""In-place methods that copy a function's result into the tensor, or make the tensor a view.
 
 ``x.cumsum_(0)`` copies ``x.cumsum(0)`` into x, and ``x.squeeze_()`` makes x a view with the shape of ``x.squeeze()``.
-In-place methods of elementwise ops, whose kernels write into the operand, are declared by `elementwise.pointwise`.
+In-place methods whose kernels write into the operand are declared elsewhere.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def is_inference(input: Tensor) -> bool:
 
 @public()
 def get_device(input: Tensor) -> int:
-    """The number of the device on which the tensor is, -1 for the CPU.
+    """The number of the device on which the tensor is; -1 for the CPU, 0 for the meta device.
 
     Raises:
         TypeError: if `input` is no tensor.
@@ -177,6 +177,7 @@ def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
 
     Raises:
         TypeError: if an operand is neither a tensor nor a number, or for uint64 with a signed integer dtype.
+        OverflowError: for an integer beyond int64 and uint64.
 
     Example:
         >>> flow.result_type(flow.tensor([1]), 2.0)

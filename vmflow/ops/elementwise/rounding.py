@@ -50,7 +50,7 @@ for _flat in (floor.op, ceil.op, trunc.op, _ROUND):
 @public()
 @copied_in_place()
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
-    """Each element rounded to a multiple of ``10 ** -decimals``; ties go to the even multiple.
+    """``round(input * 10 ** decimals) / 10 ** decimals`` of each element, where ties go to the even integer.
 
     Raises:
         TypeError: if `input` is no tensor, or bool or complex, if `decimals` is no integer, or not 0 for an integer

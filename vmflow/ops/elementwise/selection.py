@@ -87,8 +87,9 @@ def where(
 
     Raises:
         TypeError: if `condition` is no tensor, or not bool with `input` and `other`; if only one of these is given, or
-            one is neither a tensor nor a number.
+            one is neither a tensor nor a number; for `out` with `condition` alone.
         ValueError: if the shapes do not broadcast.
+        OverflowError: for an integer beyond int64 and uint64.
 
     Example:
         >>> flow.where(flow.tensor([True, False]), flow.tensor([1, 2]), 0)
@@ -116,7 +117,7 @@ def chosen_where(self: Tensor, condition: Tensor, other: Tensor | Scalar) -> Ten
     """The tensor where the bool `condition` holds, else `other`.  The three shapes broadcast.
 
     Raises:
-        TypeError, ValueError: as `vmflow.where`.
+        TypeError, ValueError, OverflowError: as `vmflow.where`.
 
     Example:
         >>> flow.tensor([1, 2]).where(flow.tensor([True, False]), 0)
@@ -132,14 +133,14 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
 
     Args:
         input, mask: tensors.
-        value: a number, or a 0-d tensor.
+        value: a number, or a 0-d tensor, converted to the dtype of `input`.
 
     Raises:
-        TypeError: if the mask is no bool tensor, or `value` is no number or tensor, or a complex number for a real
-            dtype.
+        TypeError: if `input` is no tensor, `mask` no bool tensor, or `value` no number or tensor, or a complex number
+            for a real dtype.
         ValueError: if the value is a tensor with dimensions, or a number out of the dtype's range, or the shapes do not
             broadcast.
-        OverflowError: if `value` is an integer that neither int64 nor uint64 holds.
+        OverflowError: for an integer beyond int64 and uint64.
 
     Example:
         >>> flow.masked_fill(flow.tensor([1, 2, 3]), flow.tensor([True, False, True]), 0)
@@ -155,9 +156,7 @@ def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
     """A tensor of the shape and dtype of `input` whose elements are all `value`; the gradient of `input` is zero.
 
     Raises:
-        TypeError: if `value` is no number or tensor, or a complex number for a real dtype.
-        ValueError: if the value is a tensor with dimensions, or a number out of the dtype's range.
-        OverflowError: if `value` is an integer that neither int64 nor uint64 holds.
+        TypeError, ValueError, OverflowError: as `masked_fill`.
 
     Example:
         >>> flow.fill(flow.tensor([1, 2]), 7)
@@ -179,7 +178,7 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
 def _filling(
     name: str, input: Tensor, value: Tensor | Scalar
 ) -> tuple[tuple[Tensor, ...], Attributes, tuple[Any, ...]]:
-    """Convert `value` to an operand, attributes and scalars of an op `where` that selects between it and `input`.
+    """Convert `value` to an operand, attributes and scalars of an op `where` that selects between `value` and `input`.
 
     A number becomes a scalar; a 0-d tensor becomes an operand, cast to the dtype of `input`."""
     if not isinstance(value, _tensors.Tensor):
@@ -260,14 +259,16 @@ def clamp(
 ) -> Tensor:
     """Each element limited to [`min`, `max`]; None is no limit.  The shapes broadcast.
 
-    An integer beyond the range of an integer dtype counts as the end of the range.
+    An integer limit beyond the range of an integer dtype counts as the end of the range.
 
     Where `min` is above `max`, the result is `max`, and the gradient of the element is 0.  Elsewhere, an element that
     equals a limit has the gradient 1.
 
     Raises:
-        TypeError: if no operand is a tensor, or their common dtype is bool or complex.
+        TypeError: if no operand is a tensor, one is neither a tensor nor a number, or the common dtype is bool or
+            complex.
         ValueError: if both limits are None, or the shapes do not broadcast.
+        OverflowError: for an integer beyond int64 and uint64.
 
     Example:
         >>> flow.clamp(flow.tensor([-1, 5, 9]), 0, 6)
@@ -288,7 +289,7 @@ def clamp(
 
 
 def _are_numbers(input: Tensor, min: Any, max: Any) -> bool:
-    """Return whether one op can apply both limits: `input` is a tensor, `max` is given, and no limit is a tensor."""
+    """Return whether one op can apply `min`, not None, and `max`: only `input` is a tensor, and `max` is given."""
     tensors = isinstance(min, _tensors.Tensor) or isinstance(max, _tensors.Tensor)
     return max is not None and not tensors and isinstance(input, _tensors.Tensor)
 
@@ -310,7 +311,7 @@ def clamp_min(input: Tensor, min: Tensor | Scalar, *, out: Tensor | None = None)
     """The larger of each element and `min`; see `clamp`.  The shapes broadcast.
 
     Raises:
-        TypeError: if neither operand is a tensor, or their common dtype is bool or complex.
+        TypeError, OverflowError: as `clamp`; TypeError if `min` is None.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -327,7 +328,7 @@ def clamp_max(input: Tensor, max: Tensor | Scalar, *, out: Tensor | None = None)
     """The smaller of each element and `max`; see `clamp`.  The shapes broadcast.
 
     Raises:
-        TypeError, ValueError: as `clamp_min`.
+        TypeError, ValueError, OverflowError: as `clamp_min`.
 
     Example:
         >>> flow.clamp_max(flow.tensor([-1, 5]), 0)
@@ -355,8 +356,9 @@ def nan_to_num(
     complex numbers are replaced separately.
 
     Raises:
-        TypeError: if `input` is no tensor, or a replacement is neither a number nor a tensor, unless `input` is integer
-            or bool.
+        TypeError: if `input` is no tensor, or if it is floating-point or complex and a replacement is neither a number
+            nor a tensor.
+        RuntimeError: if both `input` and a replacement are complex.
 
     Example:
         >>> flow.nan_to_num(flow.tensor([1.0, flow.nan, flow.inf]), posinf=9)

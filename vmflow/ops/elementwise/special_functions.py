@@ -206,7 +206,7 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | Non
     """``input * log1p(other)``; 0 where `input` is 0, unless `other` is nan.  The shapes broadcast.
 
     Raises:
-        TypeError: if neither operand is a tensor, or one is complex.
+        TypeError: if neither operand is a tensor, one is neither a tensor nor a number, or one is complex.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -306,7 +306,7 @@ def zeta(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None =
             nan unless the exponent is an integer.
 
     Raises:
-        TypeError: if neither operand is a tensor, or one is complex.
+        TypeError: if neither operand is a tensor, one is neither a tensor nor a number, or one is complex.
         ValueError: if the shapes do not broadcast.
         RuntimeError: in the backward pass, if `input` requires a gradient.
 

@@ -286,7 +286,7 @@ def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _shares(node: OpNode, logarithm: float) -> tuple[Tensor, Tensor]:
-    """Return the share of each operand's power in the sum of both powers; `logarithm` is that of their base."""
+    """Return the share of each operand's power in both powers' sum; `logarithm` is the natural one of their base."""
     from .activation import sigmoid  # which imports this module
 
     apart = (node.input(0) - node.input(1)) * logarithm

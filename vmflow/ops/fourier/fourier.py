@@ -1,7 +1,7 @@
 """Discrete Fourier transforms: complex to complex, real to half a spectrum, and half a spectrum to real.
 
-These three are ops, over any number of dimensions; all other transforms are composed of them.  They are linear, so that
-one of the three, in the opposite direction, computes the gradient of each.  Half a spectrum of a real signal omits the
+These three are ops, over any number of dimensions.  They are linear, so that one of the three, in the opposite
+direction, computes the gradient of each.  Half a spectrum of a real signal omits the
 elements that mirror others along the last transformed dimension.  A fourth op, for gradients, scales the elements of
 half a spectrum that stand for two elements of the whole spectrum.
 """
@@ -61,15 +61,10 @@ def _declared(
     result: Callable[[DType], DType],
     options: Any,
 ) -> OpExpr:
-    """Declare the op of a Fourier transform.
+    """Declare the op of a Fourier transform, with attributes of the type `options`, the dimensions first.
 
-    Args:
-        name: of the op.
-        lengths: a function from the input's shape and the op's attributes, of which the first are the dimensions, to
-            the result's shape.
-        result: a function from the input's dtype to the result's dtype.
-        options: the type of the attributes.
-    """
+    `lengths` gives the result's shape for the input's shape and the attributes, `result` the result's dtype for the
+    input's."""
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         (source,) = metas
@@ -228,7 +223,7 @@ def _fitted(name: str, input: Tensor, dims: Dims, lengths: Sequence[int | None])
     """Cut the dimensions `dims` of `input` to `lengths`, or pad them with zeros at the end; None keeps a length.
 
     Raises:
-        ValueError: for a length below 1.
+        ValueError: for a length below 1, also a kept one.
     """
     for dim, wanted in zip(dims, lengths, strict=True):
         have = input.shape[dim]
@@ -296,8 +291,8 @@ def transformed(
     Args:
         name: of the public function.
         input: of any dtype except half precision.
-        s: the lengths to which the dimensions are cut, or padded with zeros, before the transform; None or -1 keep
-            them.
+        s: the lengths to which the dimensions are cut, or padded with zeros, before the transform; None keeps all, -1
+            keeps one.
         dim: the dimensions; by default as many of the last ones as `s` has lengths, or all.
         norm: the direction that divides by the number of elements: "forward", "backward" (the default), or "ortho" if
             both divide by its root.
@@ -348,8 +343,8 @@ def completed(
 
     Args:
         name, input, dim, norm: as of `transformed`.
-        s: the lengths of the result; by default those of `input`, but ``2 * (length - 1)``, an even number, for the
-            last dimension in `dim`.
+        s: the lengths of the result; by default, or for -1, those of `input`, but ``2 * (length - 1)``, an even number,
+            for the last dimension in `dim`.
         hermitian: whether to compute the forward transform instead, as `hfft` does.
     """
     operand, dims, lengths, factor = _prepared(name, input, s, dim, norm, False)
@@ -377,7 +372,7 @@ def fftshift(input: Tensor, dim: Sequence[int] | int | None = None) -> Tensor:
     """The spectrum rolled so that frequency 0 is in the middle of each dimension in `dim`, by default of all.
 
     Raises:
-        TypeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor, or a dimension no integer.
         ValueError: if `dim` has a dimension twice.
         IndexError: if a dimension does not exist.
 

@@ -74,7 +74,7 @@ def fftfreq(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """The frequencies of the elements of an `fft`, (n,): from 0 up, then the negative frequencies.
+    """The frequencies of the elements of an `fft`, (n,): for a positive `d` from 0 up, then the negative ones.
 
     Args:
         n: the length of the signal.
@@ -104,7 +104,7 @@ def rfftfreq(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """The frequencies, from 0 up, of the elements of an `rfft`, (n // 2 + 1,); for the arguments, see `fftfreq`.
+    """The frequencies of the elements of an `rfft`, (n // 2 + 1,); for the arguments, see `fftfreq`.
 
     Raises:
         TypeError, ValueError: as `fftfreq`.

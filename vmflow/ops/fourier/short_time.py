@@ -103,9 +103,9 @@ def stft(
         `onesided`.
 
     Raises:
-        TypeError: if the signal or the window is integer, bool or half precision, or a length is no integer.
+        TypeError: if the signal or the window is no tensor of such a dtype, or a length is no integer.
         ValueError: if shapes and lengths do not fit, for one-sided spectra of complex signals or windows, without
-            `return_complex` for real ones, or if `align_to_window` is given with `center`.
+            `return_complex` for real ones, if `align_to_window` is given with `center`, or for another `pad_mode`.
 
     Example:
         >>> flow.stft(flow.ones(8), 4, center=False, return_complex=True).shape
@@ -194,7 +194,7 @@ def istft(
         input: (frequencies, pieces) or (samples, frequencies, pieces), complex64 or complex128.
         n_fft, hop_length, win_length, window, center, normalized: the arguments of the call of `stft`.
         onesided: whether the spectra are halves; by default if there are fewer than `n_fft` frequencies.
-        length: the length to which the signal is cut, or padded with zeros.  By default the pieces define the length,
+        length: the length of the signal, with zeros behind the last piece.  By default the pieces define the length,
             without half of `n_fft` on both sides if `center`.
         return_complex: whether the signal is complex.
 
@@ -202,8 +202,8 @@ def istft(
         (length,) or (samples, length).
 
     Raises:
-        TypeError: if `input` is no complex tensor, the window is integer, bool or half precision, or a length is no
-            integer.
+        TypeError: if `input` is no complex tensor, the window no floating-point or complex one, or in half precision,
+            or a length no integer.
         ValueError: if shapes and lengths do not fit, for one-sided spectra of complex signals, or for a complex window
             of a real signal.
 

@@ -61,7 +61,7 @@ def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) ->
 
 
 def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int, int]], parts: Metas) -> None:
-    """Raise ValueError unless parts have the shapes of their slices of `output`, whose ranges ascend without overlap.
+    """Raise ValueError unless slices within `output` lie one behind the other, and parts have the slices' shapes.
 
     `places` has (start, length, step) of each slice along the dimension `axis`."""
     expected = [(*output.shape[:axis], length, *output.shape[axis + 1 :]) for _, length, _ in places]
@@ -84,8 +84,7 @@ def _end(start: int, length: int, step: int) -> int:
     return start + (length - 1) * step + 1 if length else start
 
 
-# Few plans are cached: a plan may describe hundreds of slices, and is not needed again if a program cuts its sequences
-# differently each time.
+# Few plans are cached: a plan may describe hundreds of slices, and may not be needed again.
 _SCATTER_SLICES = OpExpr(
     "scatter_slices",
     _infer_scatter_slices,
@@ -137,7 +136,7 @@ class DisjointSlices:
         """Add `part` as the slice `attributes`, (axis, start, length, step), and return True if it can be added.
 
         The result is False if the slice's range overlaps the range of an added slice, or for another dimension or
-        dtype.  Slices usually come in ascending or descending order: so the search begins at both ends.
+        dtype.
         """
         axis, start, length, step = cast("tuple[int, int, int, int]", attributes)
         if axis != self._axis or part.dtype is not self._like.dtype:
@@ -243,13 +242,12 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
     The result has the shape of `index`.
 
     Args:
-        input: of any shape.
         dim: the dimension along which to look up.
         index: integers, with as many dimensions as `input`, and no larger than `input` in those other than `dim`.
         sparse_grad: without effect; gradients are always dense.
 
     Raises:
-        TypeError: if `index` is no integer tensor.
+        TypeError: if `input` is no tensor, or `index` no integer tensor.
         ValueError: if the shape of the index does not fit.
         IndexError: if there is no dimension `dim`; when the result is read, if an index is negative or too large.
 
@@ -324,7 +322,6 @@ def scatter(
     with `reduce` both count.
 
     Args:
-        input: of any shape.
         dim: the dimension along which to place.
         index: integers, with as many dimensions as `input`, and no larger than `input` in those other than `dim`.
         src: of the dtype of `input` and at least as large as `index`, or one number for all places.
@@ -333,10 +330,12 @@ def scatter(
             those of `src`.
 
     Raises:
-        TypeError: if `index` is no integer tensor, the other two dtypes differ, or both or neither of `src` and `value`
-            are given.
+        TypeError: if `input` is no tensor, `index` no integer tensor, the other two dtypes differ, both or neither of
+            `src` and `value` are given, or for a complex number in a real dtype.
         ValueError: if the shape of the index or the source does not fit, for a number out of the dtype's range, or for
             another `reduce`.
+        OverflowError: for a number that is an integer beyond int64 and uint64.
+        RuntimeError: in the backward pass, if `reduce` is "multiply".
         IndexError: if there is no dimension `dim`; when the result is read, if an index is negative or too large.
 
     Example:
@@ -380,7 +379,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Ten
 @public(numpy_names=True)
 @out_by_copy()
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
-    """`gather` along `dim`, where `input` and `indices` broadcast in the other dimensions; for None both are flattened.
+    """`gather` along `dim`; `input` and `indices` broadcast in other dimensions, and are flattened if `dim` is None.
 
     Raises:
         TypeError, IndexError: as `gather`.
@@ -426,7 +425,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes: the new dimension's size; -1 takes the largest element plus one, for which the function waits.
 
     Raises:
-        TypeError: if the tensor's dtype is no integer dtype, or `num_classes` no integer.
+        TypeError: if `tensor` is no integer tensor, or `num_classes` no integer.
         ValueError: if `num_classes` is neither positive nor -1, or is -1 for an empty tensor; when the result is read,
             if an element is no class.
 

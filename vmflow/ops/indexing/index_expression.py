@@ -29,7 +29,7 @@ def parted(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[in
     """Apply the integers, slices, None and ``...`` of an index expression to `input` as views.
 
     Returns the view, or `input` itself if they change nothing; and each index tensor or mask with the dimension of the
-    view at which it begins."""
+    view at which it begins.  A 0-d mask adds a dimension to the view."""
     consumed = sum([_consumes(item) for item in index])
     if consumed > input.ndim:
         raise IndexError(f"too many indices: the tensor has {input.ndim} dimensions and {consumed} were indexed")
@@ -59,7 +59,7 @@ def parted(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[in
 
 
 def _consumes(item: Any) -> int:
-    """Return how many dimensions of the indexed tensor an item of an index expression covers."""
+    """Return how many dimensions of the indexed tensor an item of an index expression covers, 0 for ``...``."""
     if item is None or item is Ellipsis:
         return 0
     if isinstance(item, _tensors.Tensor) and item.dtype is dtypes.bool_:
@@ -168,7 +168,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
     Waits until the non-zero elements are counted, since the shape depends on their number.
 
     Raises:
-        TypeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor; for `out` with `as_tuple`.
 
     Example:
         >>> flow.nonzero(flow.tensor([0, 5, 6]))

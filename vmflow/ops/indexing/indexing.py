@@ -1,7 +1,6 @@
 """Reading and writing parts of a tensor: ``x[...]``, ``x[...] = v``, and slices by a vector of indices.
 
-Integers, slices, None and ``...`` make views.  Index tensors and masks copy.  The bounds of index tensors are checked
-when an op runs, since their values are not known earlier.
+When reading, integers, slices, None and ``...`` make views; index tensors and masks copy.
 """
 
 from __future__ import annotations
@@ -53,15 +52,16 @@ if TYPE_CHECKING:
 def getitem(input: Tensor, index: Any) -> Tensor:
     """Index a tensor: ``input[index]``.
 
-    Integers, slices with positive steps, None and ``...`` give a view.  Integer tensors, masks, lists and arrays give a
-    copy, by numpy's rules: they broadcast with each other, and if they are not adjacent in the index, their dimensions
-    come first.  An integer is applied first, as a view; neither it nor a 0-d integer tensor counts in this, as in
-    PyTorch.  The function waits for masks, since the shape of the result depends on their values.
+    Integers, slices with positive steps, None and ``...`` give a view.  Integer tensors, masks, bools, lists, ranges
+    and arrays give a copy, by numpy's rules: they broadcast with each other, and if they are not adjacent in the index,
+    their dimensions come first.  An integer is applied first, as a view; neither it nor a 0-d integer tensor counts in
+    this, as in PyTorch.  The function waits for masks, since the result's shape depends on their values.
 
     Raises:
         IndexError: if there are too many indices, an index is of another type, or an integer or a mask does not fit;
             when the result is read, if an element of an index tensor is out of range.
         ValueError: for a slice with a step that is not positive, or index tensors that do not broadcast.
+        TypeError: for a slice of anything but integers and None.
     """
     part, tensors = parted(input, normal_index(index, input))
     if tensors:
@@ -157,7 +157,7 @@ def check_part(name: str, whole: TensorMeta, part: Part) -> None:
 
 
 def _check_value(name: str, value: TensorMeta, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless a value broadcasts to the indexed `shape`; it may have more leading sizes of 1."""
+    """Raise ValueError unless a value broadcasts to the indexed `shape`, apart from further leading sizes of 1."""
     extra = max(len(value.shape) - len(shape), 0)
     if value.shape[:extra] != (1,) * extra or broadcast_shapes(name, shape, value.shape[extra:]) != shape:
         raise ValueError(f"{name}: a value of shape {list(value.shape)} does not fit the indexed shape {list(shape)}")
@@ -200,17 +200,17 @@ def _put(input: Tensor, indices: tuple[Tensor, ...], value: Tensor, attributes: 
 def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool = False) -> Tensor:
     """Copy `input` and set ``copy[indices] = values``, or with `accumulate` add, where every repetition counts.
 
+    Waits for masks among the indices.
+
     Args:
-        input: of any shape.
         indices: from the first dimension on, an integer tensor for a dimension (negative numbers count from its end), a
             mask for as many dimensions as the mask has, or None, which takes all of a dimension.
         values: broadcast to the shape of the indexed part, and cast to the dtype of `input`.
-        accumulate: whether to add.
 
     Raises:
-        TypeError: if `values` is no tensor, or `indices` no tuple or list of tensors and None.
-        IndexError: if there are too many indices, or a mask does not fit; when the result is read, if an index is out
-            of range.
+        TypeError: if `input` or `values` is no tensor, or `indices` no tuple or list of tensors and None.
+        IndexError: if there are too many indices, of other dtypes, or a mask does not fit; when the result is read, if
+            an index is out of range.
         ValueError: if the indices or values do not broadcast, or all indices are None.
 
     Example:
@@ -255,9 +255,9 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     """``input[index] = value``; the value, a number, tensor, array or list, is cast and broadcast to the indexed part.
 
     Raises:
-        IndexError, ValueError: as `getitem`; ValueError if the value's shape does not fit.
+        IndexError, ValueError, TypeError: as `getitem`; ValueError if the value's shape does not fit.
         TypeError: if the value holds anything but numbers, or is a complex number for a real dtype.
-        ValueError, OverflowError: if a number is out of the dtype's range.
+        ValueError, OverflowError: for a number out of the dtype's range, unless it is of an array or a tensor.
         RuntimeError: for a leaf that requires a gradient, while gradients are recorded; for a global tensor, if a view
             of the part does not share its memory.
     """
@@ -265,8 +265,8 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     if not is_number and not isinstance(value, _tensors.Tensor):
         value = _like(value, input)
     is_view = input._blob.strides is not None
-    # Without autograd, or for a view, write through a view of the part.  For another tensor, autograd records a write
-    # into the whole tensor with the part's geometry, which is cheaper than the history of a view.
+    # Without autograd, or for a view, write through a view of the part.  Else autograd records a write into the whole
+    # tensor, which is cheaper than the history of a view.
     tracked = input.requires_grad or (not is_number and value.requires_grad)
     if tracked and MODE.get().grad:
         _node.OpNode.check_target("x[...] = ...", input)
@@ -338,7 +338,7 @@ def _strided_put_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None
 
 
 def put_part(input: Tensor, value: Tensor, part: Part) -> Tensor:
-    """Copy `input` in C order, and write `value` into the part (shape, strides, offset) of the copy, in elements."""
+    """Copy `input` in C order, and write `value` into the copy's part (shape, strides, offset), counted in elements."""
     return _interpreter.dispatch(STRIDED_PUT, (input, value), (part,))
 
 
@@ -361,7 +361,7 @@ def _strided_get_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(STRIDED_PUT, (zeros, gradient), node.attributes),)
 
 
-# Views by sizes and strides.  `as_strided` itself is imported on first use, but its op is in the histories of views.
+# The op of `as_strided` is declared here, since histories of views have it; that function is imported on first use.
 
 
 def end_of(geometry: Geometry) -> int:
@@ -439,7 +439,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     """Copy the slices along `dim` that the vector `index` names, in that order.
 
     Raises:
-        TypeError: if `index` is no integer tensor.
+        TypeError: if `input` is no tensor, or `index` no integer tensor.
         ValueError: if the index has several dimensions, or not one element for a 0-d tensor.
         IndexError: if the dimension does not exist; when the result is read, if an index is negative or too large.
 
@@ -469,9 +469,12 @@ def index_add(
     Repetitions count.
 
     Raises:
-        TypeError: if `index` is no integer tensor, the other two dtypes differ, or `alpha` does not fit them.
+        TypeError: if an operand is no tensor, `index` no integer tensor, the other two dtypes differ, or `alpha` does
+            not fit them.
         ValueError: if the index has several dimensions or `input` none, or the shape of `source` does not fit.
-        IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
+        IndexError: if the dimension does not exist; when the result is read, if an index, which may be negative, is out
+            of range.
+        OverflowError: for an `alpha` beyond int64 and uint64.
 
     Example:
         >>> flow.index_add(flow.zeros(3), 0, flow.tensor([0, 0, 2]), flow.ones(3))
@@ -509,9 +512,11 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
     """Copy `input` with `value`, a number or a 0-d tensor, in the slices along `dim` that the vector `index` names.
 
     Raises:
-        TypeError: if `index` is no integer tensor, or `value` a complex number for a real dtype.
+        TypeError: if `input` is no tensor, `index` no integer tensor, or `value` no number or tensor, or a complex
+            number for a real dtype.
         ValueError: if the index has several dimensions, `input` none, or the value any, or a number is out of range.
-        IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
+        IndexError: as `index_add`.
+        OverflowError: for an integer beyond int64 and uint64.
 
     Example:
         >>> flow.index_fill(flow.zeros(3), 0, flow.tensor([0, 2]), 7)
@@ -550,7 +555,7 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
     """Copy the elements where `mask` is True, as a vector; `input` and `mask` broadcast.  Waits for the mask.
 
     Raises:
-        TypeError: if the mask is no bool tensor.
+        TypeError: if `input` is no tensor, or `mask` no bool tensor.
         ValueError: if the shapes do not broadcast.
 
     Example:

@@ -73,7 +73,7 @@ def slice_update(input: Tensor, update: Tensor, slice_tup_list: Sequence[Sequenc
         update: of a shape that broadcasts to the part's; converted to the dtype of `input`.
 
     Raises:
-        TypeError, ValueError: as `slice`, and for an update that does not broadcast.
+        TypeError, ValueError: as `slice`, and for an update that is no tensor or does not broadcast.
 
     Example:
         >>> vmflow.slice_update(vmflow.ones(5), vmflow.tensor([2.0, 3.0, 4.0]), [[1, 4, 1]])
@@ -108,9 +108,9 @@ def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
         (*batch, count, *line).
 
     Raises:
-        TypeError: if `indices` are no integers.
-        ValueError: if the batch dimensions of both differ.
-        IndexError: for an index out of range, when the result is read.
+        TypeError: if `input` is no tensor, or `indices` no integer tensor.
+        ValueError: if the shapes do not fit.
+        IndexError: for an index that is negative or too large, when the result is read.
 
     Example:
         >>> vmflow.batch_gather(vmflow.arange(6).reshape(2, 3), vmflow.tensor([[0, 0], [2, 1]]))
@@ -133,7 +133,7 @@ def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
 def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
     """Whether the target is among the `k` classes with the highest predictions; ties count for the target.
 
-    False if the target is no class, if a prediction is nan, or if the target's prediction is infinite.
+    False if the target is no class, a prediction of its sample is nan, or the target's own prediction is infinite.
 
     Args:
         targets: (samples,), int32 or int64.

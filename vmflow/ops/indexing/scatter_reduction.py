@@ -109,13 +109,14 @@ def scatter_reduce(
     """Copy `input` and combine the elements of `src` with the elements that `index` names along `dim`.
 
     Args:
-        input, dim, index: as of `scatter`.
+        dim, index: as of `scatter`.
         src: of the dtype of `input`, and at least as large as `index`.
         reduce: "sum", "prod", "mean", "amax" or "amin".
         include_self: whether elements of `input` are combined too; elements that no index names stay anyway.
 
     Raises:
-        TypeError: if `index` is no integer tensor, the other two dtypes differ, or `reduce` is not defined for them.
+        TypeError: if an operand is no tensor, the index no integer tensor, the other two dtypes differ, or `reduce` is
+            not defined for them.
         ValueError: if the shape of index or source does not fit, or for another `reduce`.
         IndexError: if there is no dimension `dim`; when the result is read, if an index is negative or too large.
 

@@ -43,7 +43,7 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
 
     Raises:
         TypeError: if `A` is no tensor, or integer or bool, or complex while `p` is none of None, 2 and -2.
-        ValueError: for another `p`, or matrices that are not square where they must be.
+        ValueError: for another `p`, fewer than two dimensions, or matrices that are not square where they must be.
         LinAlgError: if `svdvals` fails, when the result is read.
 
     Example:
@@ -120,15 +120,15 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
 
 @out_by_copy()
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Tensor | None = None) -> Tensor:
-    """The tensor X with ``tensordot(A, X, X.ndim) = B``.
+    """The tensor X with ``tensordot(A, X, X.ndim) = B``, where A has its dimensions `dims` last.
 
     Args:
-        A: of shape (*B.shape, *X.shape); the sizes of B and X have the same product.
+        A: of shape (*B.shape, *X.shape), once `dims` are moved; the sizes of B and X have the same product.
         B: the right side.
-        dims: dimensions of A that are moved to the end before the system is solved.
+        dims: dimensions of A that are moved to the end before the system is solved; none by default.
 
     Returns:
-        X, whose shape is that of A without the first ``B.ndim`` dimensions.
+        X, whose shape is that of this A without the first ``B.ndim`` dimensions.
 
     Raises:
         TypeError: if an operand is no tensor, or is integer or bool, or the dtypes differ.
@@ -154,11 +154,10 @@ def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """The Vandermonde matrices of vectors: the powers 0 to ``N - 1`` of each element; (..., n) gives (..., n, N).
 
     Args:
-        x: (..., n).
         N: the number of powers; n by default.
 
     Raises:
-        TypeError: if `x` is no tensor, or bool.
+        TypeError: if `x` is no tensor, or bool, or `N` no integer.
         ValueError: if `x` is 0-d, or there are fewer than two powers.
 
     Example:
@@ -180,12 +179,11 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The Vandermonde matrix of a vector: row i has the powers of element i; (n,) gives (n, N).
 
     Args:
-        x: (n,).
         N: the number of powers; n by default.
         increasing: whether the power 0 comes first instead of last.
 
     Raises:
-        TypeError: if `x` is no tensor, or bool.
+        TypeError: if `x` is no tensor, or bool, or `N` no integer.
         ValueError: if `x` is no vector, or `N` is negative.
 
     Example:

@@ -1,6 +1,6 @@
 """Decompositions of matrices, and determinants and systems of equations by decomposition.
 
-All functions take batches of matrices.  Half precision is computed in float32, since LAPACK has no half precision.
+The functions take batches of matrices.  The ops compute half precision in float32, since LAPACK has none.
 For a matrix without the decomposition, reading the result raises `LinAlgError`.
 """
 
@@ -48,7 +48,7 @@ class QR(NamedTuple):
 
 
 class SVD(NamedTuple):
-    """The result of `svd`: left singular vectors, singular values (descending), right singular vectors as rows."""
+    """The result of `svd`: left singular vectors, singular values (descending), conjugated right vectors as rows."""
 
     U: Tensor
     S: Tensor
@@ -382,7 +382,7 @@ def _qr_gradient(node: OpNode, of_q: Gradients, of_r: Gradients) -> tuple[Tensor
     of_r = r.new_zeros(r.shape) if of_r is None else of_r
     if rows >= columns:
         return (_tall_qr_gradient(q, r, of_q, of_r),)
-    # The input's first columns, a square matrix A1 = Q @ R1, determine Q; its other columns are Q times the rest of R.
+    # The input's first columns, a square A1 = Q @ R1, determine Q; the columns after A1 are Q times the rest of R.
     rest = columns - rows
     right = node.input(0).narrow(-1, rows, rest)
     of_rest = of_r.narrow(-1, rows, rest)
@@ -553,8 +553,8 @@ def _svdvals_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def svd(A: Tensor, full_matrices: bool = True, *, out: tuple[Tensor, ...] | None = None) -> SVD:
     """Orthogonal, or unitary, U and Vh, and non-negative S in descending order, with ``U @ diag(S) @ Vh = A``.
 
-    The gradients of U and Vh are defined where all singular values differ, and for U if A is tall, for Vh if A is wide,
-    none is 0.  The gradients of vectors beyond the first k are ignored.
+    The gradients of U and Vh are defined where all singular values differ; for the U of a tall A and the Vh of a wide A
+    none may be 0 either.  The gradients of vectors beyond the first k are ignored.
 
     Args:
         A: (..., m, n).
@@ -616,7 +616,6 @@ def qr_of(input: Tensor, some: bool = True, *, out: tuple[Tensor, ...] | None = 
     """The orthogonal and triangular factors of each matrix, (..., m, n); see `vmflow.linalg.qr`.
 
     Args:
-        input: the matrices.
         some: whether the mode is "reduced", instead of "complete".
 
     Raises:
