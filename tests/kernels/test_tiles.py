@@ -215,3 +215,16 @@ def test_index_select_raises_for_an_index_out_of_range() -> None:
         with pytest.raises(IndexError, match=f"index {wrong} is out of range"):
             table.index_select(0, flow.tensor([0, wrong])).tolist()
     assert table.t().index_select(1, flow.tensor([2, 0])).tolist() == [[8.0, 0.0], [9.0, 1.0], [10.0, 2.0], [11.0, 3.0]]
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_steps_get_contiguous_operands(step: int) -> None:
+    seen: list[bool] = []
+
+    def copied(array: Array, out: Array) -> None:
+        seen.append(array.flags.c_contiguous)
+        np.copyto(out, array)
+
+    array = np.arange(30.0)[::step]
+    assert in_tiles(copied, 0, single=False)(array, None).tolist() == array.tolist()
+    assert seen == [True]

@@ -9,8 +9,7 @@ import numpy as np
 
 from vmflow.instructions.blob import Array
 
-# Bytes of each array in a tile.  Smaller tiles are slower, because of the ufuncs' calls; larger ones would not fit into
-# the second-level cache.
+# Bytes of each array in a tile.  Smaller tiles need more calls of ufuncs; larger ones may not fit into a core's cache.
 TILE: Final = 1 << 17
 
 # step(*operands, out, *scratch): all of one length and dtype and contiguous; `out` may be one of the operands, the
@@ -24,8 +23,8 @@ def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
     Args:
         step: computes a tile.
         scratch: the number of scratch arrays of a tile's length.
-        single: whether `step` computes in float32; 16-bit operands are widened to that and the result is rounded once.
-            Otherwise it computes in float64 for all operands.
+        single: whether `step` computes in float32, else in float64.  Operands, of one dtype, are converted to that, and
+            the result to their dtype.
     """
     compute = np.dtype(np.float32 if single else np.float64)
     longest = TILE // compute.itemsize
@@ -35,8 +34,8 @@ def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
         if any([array.shape != arrays[0].shape for array in arrays[1:]]):
             arrays = list(np.broadcast_arrays(*arrays))
         shape, dtype = arrays[0].shape, arrays[0].dtype
-        # Contiguous, as `step` needs: `reshape` copies other arrays.
-        flat = [array.reshape(-1) for array in arrays]
+        # Contiguous, as `step` needs: `reshape` would return strided views of some arrays.
+        flat = [array.ravel() for array in arrays]
         fits = out is not None and out.dtype == dtype and out.shape == shape and out.flags.c_contiguous
         if fits and any([_is_ahead_of(out, array) for array in flat]):
             fits = False
@@ -91,5 +90,5 @@ def polynomial(x: Array, coefficients: tuple[Array, ...], out: Array) -> None:
 
 
 def constants(values: tuple[float, ...], dtype: type[np.floating[Any]]) -> tuple[Array, ...]:
-    """The numbers as 0-d arrays, which a ufunc takes fastest."""
+    """Return the numbers as 0-d arrays, which a ufunc takes faster."""
     return tuple([np.array(value, dtype) for value in values])
