@@ -1,4 +1,4 @@
-"""``gather``, ``scatter`` and ``scatter_reduce``, with an index for each element, and zeros with parts filled in."""
+"""The ops ``gather``, ``scatter`` and ``scatter_reduce``, and ops that fill parts of zeros."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _scatter_slices(problem: Problem) -> Function:
     def kernel(*arguments: Any) -> Array:
         *parts, out = arguments
         whole = np.empty(output.shape, output.dtype.numpy) if out is None else out
-        # No element is written twice without need: the operands are often gradients of parts of one large tensor.
+        # Only the gaps are set to zero, since `whole` may be large.
         for place in empty:
             whole[place] = 0
         for part, place in zip(parts, filled, strict=True):
@@ -69,7 +69,7 @@ def _one_hot(problem: Problem, array: Array, out: Array | None) -> Array:
 
 
 def add_at(array: Array, place: tuple[Any, ...], part: Array) -> None:
-    """Compute ``array[place] += part``, and add each value if an index is repeated."""
+    """Add `part` to ``array[place]``; all values for a repeated index are added."""
     if array.dtype.itemsize == 2 and array.dtype.kind not in "iu":
         wide = array.astype(np.float32)  # sums in half precision would soon stop growing
         np.add.at(wide, place, part.astype(np.float32))
@@ -82,7 +82,7 @@ def add_at(array: Array, place: tuple[Any, ...], part: Array) -> None:
 
 
 def check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> None:
-    """Raise IndexError unless all indices are from 0 to the dimension's size - 1: numpy would take negative ones."""
+    """Raise IndexError unless all indices are from 0 to the dimension's size - 1: numpy would accept negative ones."""
     size = shape[dim] if shape else 1
     if places.size and not (places.min() >= 0 and places.max() < size):
         wrong = places[(places < 0) | (places >= size)].flat[0]
@@ -97,7 +97,7 @@ def _along_axis(index: Array, dim: int) -> tuple[Array, ...]:
 
 
 def _named(array: Array, places: Array, values: Array, dim: int) -> tuple[Array, tuple[Array, ...], Array]:
-    """Return the array, the tuple of `_along_axis`, and the values; 0-d arrays become one-dimensional."""
+    """Return the array, the tuple of `_along_axis`, and the values; if all are 0-d, reshaped to one dimension."""
     if places.ndim:
         return array, _along_axis(places, dim), values
     return array.reshape(1), (places.reshape(1),), values.reshape(1)
@@ -164,7 +164,7 @@ def _scatter_reduce(problem: Problem, array: Array, places: Array, values: Array
 
 
 def _reduce_at(array: Array, place: tuple[Any, ...], values: Array, how: str, include_self: bool) -> None:
-    """Reduce all `values` into ``array[place]``, which may repeat places; with the old elements if `include_self`."""
+    """Reduce `values` into ``array[place]``, where places may repeat; the old elements count if `include_self`."""
     if not include_self:
         starts = {"sum": 0, "mean": 0, "prod": 1}
         array[place] = starts[how] if how in starts else _extreme(array.dtype, how == "amin")

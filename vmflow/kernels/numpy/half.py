@@ -15,7 +15,7 @@ def computes_in(dtype: dtypes.dtype) -> Any:
 
 
 def in_single(kernel: Function, half: bool) -> Function:
-    """Wrap a kernel to compute half precision in float32, if `half`."""
+    """Return `kernel`; if `half`, wrapped to compute in float32 and cast the result to the first array's dtype."""
     if not half:
         return kernel
 
@@ -27,7 +27,7 @@ def in_single(kernel: Function, half: bool) -> Function:
 
 
 def rounded_once(function: Function) -> Function:
-    """Wrap an elementwise function to compute operands of half precision in float32."""
+    """Wrap an elementwise function to compute in float32 if its first operand is of half precision."""
     of_half = in_single(function, True)
 
     def rounded(*arguments: Any) -> Array:

@@ -20,7 +20,7 @@ from .gathering import add_at, check_places
 
 
 def _placed(array: Array, dims: tuple[int, ...], indices: tuple[Array, ...]) -> tuple[Array, tuple[Any, ...]]:
-    """Return a view of `array` with the 0-d indices applied, as integers, and the index made of the other indices."""
+    """Return a view of `array` at the 0-d indices, and a tuple that indexes this view by the other indices."""
     before: list[Any] = [slice(None)] * array.ndim
     behind: list[Any] = [slice(None)] * array.ndim
     for dim, index in zip(dims, indices, strict=True):
@@ -44,7 +44,7 @@ def _index(problem: Problem) -> Function:
             for dim, places in zip(dims, rest, strict=False):
                 check_places("index_select", places, array.shape, dim)
         if selects:
-            # Indices are known to be within their range; if numpy checked them again, it would copy to a buffer.
+            # The indices have been checked; with mode "raise", numpy would write to a buffer and copy that to `out`.
             return np.take(array, rest[0], dims[0], rest[1], "clip")
         view, place = _placed(array, dims, rest[:-1])
         return np.ascontiguousarray(view[place]) if copies else view.copy(order="C")
@@ -71,7 +71,7 @@ def _index_add_to_zeros(problem: Problem) -> Function:
 def _add_rows(
     target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta], elements: int
 ) -> AddRows | None:
-    """Return the C function that adds values at an index along one dimension; None for a 0-d index, or without C."""
+    """Return the C function that adds values at the only index; None for several, a 0-d one, or if C has none."""
     is_for_c = len(dims) == 1 and indices[0].shape and target.device.type == "cpu"
     return AddRows.of("add_rows", target.dtype.numpy, elements, dims[0]) if is_for_c else None
 
@@ -88,9 +88,9 @@ def _index_put(problem: Problem) -> Function:
 
     def kernel(array: Array, new: Array, *rest: Any) -> Array:
         *places, out = rest
-        # A copy of the value, since it may be a part of the changed array.
         new = new.real if loses_imaginary else new
-        new = new.reshape(new.shape[max(new.ndim - len(shape), 0) :]).astype(to)  # without leading dimensions of 1
+        new = new.reshape(new.shape[max(new.ndim - len(shape), 0) :])  # without leading dimensions of 1
+        new = new.astype(to)  # a copy, since the value may be a part of the changed array
         out = _destination(array, out)
         if accumulate:
             # numpy 2.4 reads past the end of a value that is repeated for an index of two dimensions.
@@ -111,7 +111,7 @@ def _index_put(problem: Problem) -> Function:
 
 
 def _view(whole: Array, part: Part) -> Array:
-    """Return the view of a C-contiguous array that `part` (shape, strides, offset) describes; all of it if None."""
+    """Return the view of a C-contiguous array that `part` describes; if `part` is None, the whole array."""
     if part is None:
         return whole
     shape, strides, offset = part
@@ -122,7 +122,7 @@ def _view(whole: Array, part: Part) -> Array:
 
 
 def _destination(array: Array, out: Array | None) -> Array:
-    """Return the array in which to change a few elements: `out`, with the contents of `array`, or a copy of `array`."""
+    """Return `out` with the contents of `array`; if `out` is None, a copy of `array`."""
     if out is None:
         return array.copy(order="C")
     if not np.may_share_memory(out, array):

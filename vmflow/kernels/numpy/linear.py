@@ -17,7 +17,7 @@ from . import sums
 from .half import in_single
 from .products import MatrixProduct, call_of, call_with, is_for_c, product_kernel
 
-# To fewer elements, numpy adds the bias faster than a C call is prepared.
+# To a product of fewer elements, numpy adds the bias: a C call is not worth preparing.
 _FEW: Final = 4096
 
 
@@ -37,7 +37,7 @@ def _linear(problem: Problem) -> Kernel:
 
     def kernel(array: Array, matrix: Array, *rest: Any) -> Array:
         target = out = rest[-1]
-        if not plain:  # a reshape takes as long as a small sum
+        if not plain:  # 2-d arrays need no reshape
             array = array.reshape(rows, features)
             target = out.reshape(rows, outputs) if out is not None and out.flags.c_contiguous else None
         if isinstance(multiply, MatrixProduct):
@@ -90,7 +90,7 @@ def _linear_gradient(problem: Problem) -> Kernel:
         if half:
             gradient, array, matrix = gradient.astype("float32"), array.astype("float32"), matrix.astype("float32")
         gradient = gradient.reshape(rows, outputs)
-        # Weights' gradients are often large: computing them elsewhere and copying them takes longer.
+        # Results are computed in `out` where possible, which saves copies of large gradients.
         wanted = iter(() if out is None or half else out)
         found: list[Array] = []
         if by_input:

@@ -1,7 +1,7 @@
 """The inverse of the normal distribution's cumulative probability.
 
-Rational approximations with a relative error near 1e-16: M. J. Wichura, "Algorithm AS 241: The Percentage Points of the
-Normal Distribution", Applied Statistics 37 (1988).
+Rational approximations, whose relative error before rounding is near 1e-16: M. J. Wichura, "Algorithm AS 241: The
+Percentage Points of the Normal Distribution", Applied Statistics 37 (1988).
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ TAIL = (
 
 
 def normal_quantile(probability: NDArray[Any]) -> NDArray[Any]:
-    """The values below which a standard normal variable lies with these probabilities, in float64."""
+    """Return, in float64, the values below which a standard normal variable lies with the given probabilities."""
     probability = np.asarray(probability, np.float64)
     centred = probability - 0.5
     with np.errstate(all="ignore"):
         outer = np.sqrt(-np.log(0.5 - np.abs(centred)))
-        # Taken from the probability itself where it is small: 0.5 - |p - 0.5| has lost its last digits.
+        # Below 0.5 the logarithm is that of the probability itself: 0.5 - |p - 0.5| loses the digits of small ones.
         lower = np.sqrt(-np.log(probability))
         outer = np.where(centred < 0, lower, outer)
         centre = ratio(0.180625 - centred * centred, *CENTRE) * centred
@@ -97,7 +97,7 @@ def normal_quantile(probability: NDArray[Any]) -> NDArray[Any]:
 
 
 def ratio(x: NDArray[Any], numerator: tuple[float, ...], denominator: tuple[float, ...]) -> NDArray[Any]:
-    """Compute a ratio of polynomials of `x`, whose coefficients begin with the highest power's."""
+    """Compute the ratio of two polynomials at `x`, given by coefficients from the highest power down."""
     top = x * numerator[0]
     for coefficient in numerator[1:-1]:
         top += coefficient

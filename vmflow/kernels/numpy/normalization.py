@@ -35,15 +35,15 @@ def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
     return weight, given.pop(0) if options[2] else None
 
 
-# Batch normalization: over the batch, for each channel
+# Batch normalization: over all dimensions but that of the channels
 
 
 class _Channels:
-    """A view of arrays (samples, channels, ...) in which numpy's loops are long.
+    """The shape in which arrays (samples, channels, ...) are computed, so that numpy's loops are long.
 
     Attributes:
-        view: the shape for elementwise work.
-        count: values per channel.
+        view: this shape.
+        count: the number of values of a channel, over all samples.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -54,7 +54,7 @@ class _Channels:
         self.count = samples * values
 
     def wide(self, vector: Array) -> Array:
-        """Return a vector over channels in a shape that broadcasts over the view."""
+        """Return a vector over channels in a shape that broadcasts to `view`."""
         if not self.short:
             return vector[:, None]
         return vector if self.split[2] == 1 else np.repeat(vector, self.split[2])
@@ -179,7 +179,7 @@ def _batch_norm_inference(problem: Problem) -> Function:
     return kernel
 
 
-# Layer normalization: over the last dimensions, for each sample
+# Layer normalization: over the last dimensions
 
 
 @builds("layer_norm")

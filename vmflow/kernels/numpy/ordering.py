@@ -30,7 +30,7 @@ def _order(array: Array, dim: int, descending: bool) -> Array:
 
 
 def _finds(op: str) -> Callable[[Find], Find]:
-    """Declare that the decorated ``find(problem, array)`` computes the indices of this op."""
+    """Declare that the decorated ``find(problem, array)`` computes the indices that `op` returns."""
 
     def declare(find: Find) -> Find:
         @kernel_of(op)
@@ -86,6 +86,6 @@ def _mode(problem: Problem, array: Array) -> Array:
     starts = np.zeros(rows.shape, np.int64)
     starts[..., 1:] = np.where(ordered[..., 1:] != ordered[..., :-1], np.arange(1, size), 0)
     run = np.arange(size) - np.maximum.accumulate(starts, axis=-1)
-    # `run` counts equal elements: its first maximum is at the last of the smallest of the most frequent elements.
+    # `run` counts the equal elements before each: its first maximum is at the last copy of the smallest mode.
     chosen = np.take_along_axis(order, run.argmax(-1, keepdims=True), -1)
     return np.moveaxis(chosen, -1, dim)

@@ -49,7 +49,7 @@ def border_part(axis: int, part: slice, pairs: Pairs, shape: Sequence[int]) -> t
 
 
 def copies(mode: str, pair: tuple[int, int], length: int) -> list[tuple[slice, slice]]:
-    """Return pairs of slices along a padded dimension: a border, and the part of the interior that it repeats."""
+    """Return (border, repeated elements), slices along a padded dimension, for each border that is not empty."""
     before, after = pair
     end = length - after
     found: list[tuple[slice, slice]] = []
@@ -58,7 +58,7 @@ def copies(mode: str, pair: tuple[int, int], length: int) -> list[tuple[slice, s
     elif mode == "circular":
         found = [(slice(0, before), slice(end - before, end)), (slice(end, length), slice(before, before + after))]
     else:
-        # The interior is repeated backwards, from its second element on ("reflect").
+        # "reflect": a border repeats the interior backwards, without the interior's outermost element.
         stop = end - 2 - after
         left, right = slice(2 * before, before, -1), slice(end - 2, stop if stop >= 0 else None, -1)
         found = [(slice(0, before), left), (slice(end, length), right)]

@@ -25,16 +25,16 @@ _MASK: Final = np.uint64(0xFFFFFFFF)
 _HALF: Final = np.uint64(32)
 WHOLE: Final = (1 << 64) - 1
 
-# The most blocks that are computed together: their words stay in the second-level cache.
+# The most blocks that are computed together, so that their words fit into a core's cache.
 _TOGETHER: Final = 1 << 12
 
 
 def words(seed: int, position: int, first: int, count: int, lane: int = 0) -> Words:
-    """Return `count` words, from number `first` on, of the blocks that begin at a position.
+    """Return `count` words of the sequence of blocks from number `position` on, starting at its word `first`.
 
     Args:
         seed, position, lane: the seed, the number of the first block, and the lane, of 64 bits each.
-        first, count: in words.
+        first, count: numbers of words.
     """
     block, skipped = divmod(first, 4)
     number = -(-(skipped + count) // 4)
@@ -46,7 +46,7 @@ def words(seed: int, position: int, first: int, count: int, lane: int = 0) -> Wo
 
 
 def blocks(seed: int, position: int, places: Any, lane: int = 0) -> Words:
-    """Return the words of the blocks number ``position + places``: (places, 4).
+    """Return the words of the blocks with the numbers ``position + places``: an array (len(places), 4).
 
     Args:
         seed, position, lane: see `words`.

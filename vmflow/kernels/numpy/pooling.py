@@ -1,8 +1,8 @@
 """Pooling: unless C computes it, one dimension after the other.
 
-Windows are products of intervals, so the last dimension is reduced first and then the others of the result: kernel
+Elements of a window are called taps.  The last dimension is reduced first and then the others of the result: kernel
 height + kernel width steps in an image, each over a whole array, instead of their product.  A step leaves out the
-windows whose tap lies in the padding.  Adaptive pooling takes a step for each window instead.
+windows whose tap lies in the padding.  Adaptive pooling takes a step for each window along a dimension.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _first_taps(window: Window) -> Array:
 
 
 def _counts(window: Window, with_padding: bool) -> Array:
-    """Return for each window the number of its elements, with or without those in the padding."""
+    """Return for each window the number of its elements within the input, or, `with_padding`, also in the padding."""
     starts = _starts(window)
     ends = np.minimum(starts + window.kernel, window.size + window.padding)
     if with_padding:
@@ -56,8 +56,8 @@ def _counts(window: Window, with_padding: bool) -> Array:
 class _Planes:
     """The layout of planes (one per sample and channel, of any number of dimensions) while they are reduced.
 
-    numpy's loops run along the last dimension, which is short in tiny images.  There the planes' dimensions are moved
-    to the front first, and back in the result.
+    numpy's loops run along the last dimension, which is short in tiny images.  For many of these, the planes'
+    dimensions are moved to the front first, and back in the result.
 
     Attributes:
         windows: the windows along each dimension.
@@ -145,7 +145,7 @@ def _largest_and_where(
             # Comparisons with nan are false: the last nan wins, as in PyTorch.
             better |= np.isnan(candidate)
         np.maximum(target, candidate, out=target)
-        # Arithmetic instead of masked copies, which are slower where the mask is irregular.
+        # Arithmetic, since masked copies are slow if the mask is irregular.
         place = chosen[_at(axis, outside)]
         np.maximum(place, better * small.type(number), out=place)
         for along, source in zip(moved, carried, strict=True):
@@ -248,7 +248,7 @@ def _plane_gather(problem: Problem, array: Array, places: Array, out: Array | No
 
 
 def _flat(indices: Array, plane: int) -> Array:
-    """Return, as a vector, indices into each plane as indices into all planes, one after the other."""
+    """Turn indices into planes of `plane` elements into a vector of indices into the flat array of all planes."""
     planes = indices.shape[0] * indices.shape[1]
     return (indices.reshape(planes, -1) + np.arange(0, planes * plane, plane)[:, None]).reshape(-1)
 

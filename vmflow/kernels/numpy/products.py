@@ -1,4 +1,4 @@
-"""Products of matrices: in C for float32 if the call is worth it, otherwise in numpy.
+"""Products of matrices: in C for float32 if that is available and worth it, otherwise in numpy.
 
 The choice does not depend on the arrays' addresses, so that eager ops and graphs, whose addresses differ, agree to the
 bit.
@@ -22,24 +22,24 @@ from vmflow.kernels.native.products import MatrixProduct as MatrixProduct
 # product(left, right, out or None) -> the product, which is `out` unless that is None.
 Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
 
-# From `_LEAST` multiplications on, C is not slower than BLAS, whose threads keep their cores busy after the product.
-# From `_MOST` on, BLAS at its best is faster.
+# C computes products of `_LEAST` to `_MOST` multiplications, since BLAS's threads keep their cores busy afterwards.
+# Below and above, BLAS may be faster.
 _LEAST: Final = 1 << 18
 _MOST: Final = 1 << 30
 
-# With fewer rows or columns, SIMD vectors are mostly empty.
+# The fewest rows and columns of a product for C: with fewer, its SIMD vectors would be mostly empty.
 _FEWEST: Final = 8
 
 
 @cache
 def _most() -> float:
-    """Return `_MOST`, or infinity if BLAS uses half of the width of the processor's SIMD vectors."""
+    """Return `_MOST`, or infinity if BLAS is known to make no use of the processor's AVX-512."""
     narrow = blas_core.hint(blas_core.loaded_core(), blas_core.cpu_flags()) is not None
     return inf if narrow else _MOST
 
 
 def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
-    """Return a function that multiplies `batch` matrices (rows, depth) and (depth, columns), for one kernel's use.
+    """Return a function for one kernel that multiplies `batch` pairs of matrices (rows, depth) and (depth, columns).
 
     Args:
         dtype: the dtype of the computation.
@@ -49,7 +49,7 @@ def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, bat
 
 
 def is_for_c(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> bool:
-    """Return whether C multiplies such matrices, if its function is loaded; see `product_kernel`."""
+    """Return whether matrices of these sizes, see `product_kernel`, are for C, if its function may be used."""
     products = batch * rows * depth * columns
     # A column times a row is worth it with few elements, too: numpy multiplies these in slow loops of its own.
     worthwhile = _LEAST <= products <= _most() or (depth == batch == 1)

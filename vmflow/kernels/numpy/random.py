@@ -1,7 +1,6 @@
 """Ops that draw random numbers from a range of a generator's blocks; see `philox`.
 
-An op of n elements takes a range of at least n blocks.  A number of most kinds is made of 16, 32, 64 or 128 random
-bits, at a place that its index gives; a block has 128.
+A block has 128 random bits.  Each drawn number is made of bits at a place that its index gives.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from . import philox
 from .box_muller import logarithm, normals, wide_logarithm, wide_normals
 from .normal_quantile import normal_quantile
 
-# The most numbers that numpy computes together: intermediate results stay in the second-level cache.
+# The most numbers that numpy computes together, so that intermediate results fit into a core's cache.
 _TOGETHER: Final = 1 << 14
 
 _HALF: Final = np.uint64(32)
@@ -97,11 +96,11 @@ _KINDS: Final = {
 
 
 class Numbers:
-    """Random numbers of one kind, each a function of seed, offset and index.
+    """Random numbers of one kind, each a function of seed, offset, index and parameters.
 
     Args:
         kind: one of `DTYPES`.
-        elements: the count of numbers.
+        elements: how many numbers are drawn at once; decides between C and numpy.
 
     Attributes:
         in_c: whether C draws them.
@@ -119,7 +118,7 @@ class Numbers:
         Args:
             to: the array.
             first: the index of its first number.
-            seed, offset: of the range.
+            seed, offset: the generator's seed, and the number of the range's first block.
             parameters: the lane, 0 by default, or those of `_kept` and `_integers`.
         """
         if self._drawing is not None:
@@ -178,7 +177,7 @@ def _reals(name: str, output: TensorMeta, finish: Callable[[Array], Array]) -> F
 
     Args:
         name: the beginning of the kinds' names, "uniform" or "normal".
-        finish: turns the drawn numbers into the wanted ones; those of float32 and float64 stay as they are.
+        finish: turns the drawn numbers into the wanted ones; must not change those of float32 and float64.
     """
     kind = f"{name}_doubles" if output.dtype.to_real() is dtypes.float64 else f"{name}_floats"
     count = output.numel * (2 if output.dtype.is_complex else 1)

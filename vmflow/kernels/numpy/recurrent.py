@@ -3,8 +3,8 @@
 The input has a row for each sequence and step.  The rows of one step are neighbours.  In a packed sequence, a step may
 have fewer rows than the step before it, or, run backwards, more.  Computations that do not depend on the step before
 are made for all rows together: products with the input, the derivatives of the gates, and the products that compute the
-gradients of the weights.  Each step only computes a product with the state, one with the projection if there is one,
-and a few passes over its gates.
+gradients of the weights.  Each step only computes a product with the state's weights, one with the projection if there
+is one, and a few passes over its gates.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vmflow.kernels.problems.recurrent import Layer, Step, Weights
 
 from .half import computes_in
 
-# The number of elements of gates whose factors are computed together, in the cache.
+# About the number of elements of gates whose factors are computed together, in the cache.
 _IN_CACHE: Final = 1 << 15
 
 
@@ -56,7 +56,7 @@ def last(states: Array, initial: Array, steps: list[Step]) -> Array:
 
 
 def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights]:
-    """Return a factor for each row of the gates, 1/2 except for gate `unhalved`, and weights and biases times it.
+    """Return a factor for each row of the gates, 1 for gate `unhalved`, else 1/2; and the gates' parameters times it.
 
     The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves several gates.
     """
@@ -141,7 +141,7 @@ def _rnn_backward(rectified: bool, steps: list[Step], had: _Passed) -> _Found:
 
 
 def _lstm_forward(steps: list[Step], rows: Array, begin: list[Array], weights: Weights) -> tuple[Array, ...]:
-    """Run an LSTM forward; return state, gates and cell after each step."""
+    """Run an LSTM forward; return the state, the gates and the cell of each step."""
     initial, initial_cell = begin
     factor, weights = _halved(weights, 4, 2)
     offset = 1 - factor
@@ -190,7 +190,7 @@ def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
         if kept is not None:
             kept[step.rows] = gradient
             by_hidden = np.matmul(gradient, projection)
-        # output * (1 - tanh(cell)**2), the factor of the state's gradient in the cell's
+        # The gradient by the state adds to that by the cell, times output * (1 - tanh(cell)**2).
         now = bent[step.rows]
         np.multiply(now, now, free)
         np.subtract(1, free, free)
@@ -234,10 +234,10 @@ def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
     return result
 
 
-# Gated recurrent units: gates in the order reset, update, new
+# Gated recurrent units: parameters have the gates in the order reset, update, new
 #
-# Four arrays are kept for each row: new, reset, update, and the part of the new gate that the reset gate multiplies.
-# In this order, the gradients by the sums from the input are the first three and those from the state the last three.
+# The kept array has four parts: new, reset, update, and the part of the new gate that the reset gate multiplies.  In
+# this order, the gradients by the sums from the input are the first three and those from the state the last three.
 
 
 def new_first(parameter: Array) -> Array:
@@ -253,7 +253,7 @@ def new_last(parameter: Array) -> Array:
 
 
 def _gru_forward(steps: list[Step], rows: Array, begin: list[Array], weights: Weights) -> tuple[Array, ...]:
-    """Run a GRU forward; return state and gates after each step."""
+    """Run a GRU forward; return the state and the kept array of all steps."""
     (initial,) = begin
     hidden = initial.shape[1]
     _, weights = _halved(weights, 3, 2)
@@ -372,7 +372,7 @@ def _forward(problem: Problem) -> Function:
 
 
 def _passed(layer: Layer, steps: list[Step], rows: int, present: tuple[bool, ...], arrays: list[Array]) -> _Passed:
-    """Return the operands of a gradient's kernel by their names, with zeros for missing gradients by final states."""
+    """Return the arrays of a gradient's kernel as a `_Passed`, with zeros for missing gradients by final states."""
     gradients, saved = sum(present), layer.saved
     given = iter(arrays[:gradients])
     by_states, *by_rest = [next(given) if there else None for there in present]

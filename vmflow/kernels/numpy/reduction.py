@@ -85,8 +85,8 @@ class _Reduction(NamedTuple):
         function: returns the reduction for the metas of input and output.
         by_products: whether `sums` may add floating-point numbers, by C or BLAS; both have threads of their own, so
             rows are not divided among threads here.
-        in_c: the name of the `RowReduction` for float32 over the last dimensions; None if there is none, or if
-            `function` uses one itself.
+        in_c: the name of the `RowReduction` for float32 over the last dimensions; None if there is none, or
+            if the one of `function` suffices.
         finish: turns the result of `in_c` into the op's; None if both are the same.
     """
 

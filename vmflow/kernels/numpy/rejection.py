@@ -113,7 +113,7 @@ def _many_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
 
 @builds("standard_gamma")
 def _gamma(problem: Problem) -> Function:
-    """Build the kernel by G. Marsaglia and W. Tsang (A simple method for generating gamma variables, 2000)."""
+    """Build the kernel.  G. Marsaglia and W. Tsang, A simple method for generating gamma variables, 2000."""
     (output,) = problem.attributes
     least: Any = np.finfo(np.float64).tiny if output.dtype.itemsize == 8 else np.finfo(np.float32).tiny
 

@@ -17,9 +17,9 @@ from .half import in_single
 
 
 class Table(NamedTuple):
-    """Along one dimension, for each element of the result: positions and weights of input elements, (result, taps).
+    """For each element of the result along one dimension, the positions and the weights of input elements.
 
-    Where a weight is 0, the element of the input has no effect, even if it is infinite.
+    Both arrays have the shape (result, taps).  An input element of weight 0 has no effect, even if it is infinite.
     """
 
     places: Array
@@ -35,7 +35,7 @@ def _cubic(distance: Array, sharpness: float) -> Array:
 
 
 def _nearest(along: Along) -> Table:
-    # In single precision, like PyTorch: the same elements are chosen where the position is nearly an integer.
+    # In single precision, as in PyTorch, so that elements are rarely chosen otherwise.
     step = np.float32(along.scale) if along.scale else np.float32(along.source) / np.float32(along.target)
     targets = np.arange(along.target, dtype=np.float32)
     if along.filter == "nearest-exact":

@@ -1,4 +1,4 @@
-"""Kernels of matrix rows, which take a few rows at a time, so that all passes over them stay in the cache.
+"""Kernels of matrix rows, which take a few rows at a time, so that all passes over short rows stay in the cache.
 
 Matrices here are contiguous, in the dtype to compute in: float32 or float64.
 """
@@ -17,12 +17,12 @@ from vmflow.kernels.native.rows import ColumnSums
 
 from . import sums
 
-# The most bytes of a group of several rows.  Fewer would cost more time, because of the calls.
+# The most bytes of a group of several rows.  Smaller groups would need more calls.
 GROUP: Final = 1 << 19
 
 
 def groups(matrix: Array) -> Iterator[slice]:
-    """Return slices of the rows of `matrix`, group by group."""
+    """Iterate over slices of the rows of `matrix`, one for each group."""
     count, together = len(matrix), _together(matrix)
     return (slice(start, min(start + together, count)) for start in range(0, count, together))
 
@@ -53,7 +53,7 @@ def destination(out: Array | None, matrix: Array) -> Array:
 
 
 def handed(result: Array, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a contiguous result in this shape and dtype, or `out` itself if the result lies there: no copy is due."""
+    """Return `out` if the contiguous `result` lies there; else `result` in this shape and dtype."""
     if out is not None and out.dtype == result.dtype and address(out) == address(result):
         return out
     return result.reshape(shape).astype(dtype, copy=False)

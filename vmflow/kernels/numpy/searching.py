@@ -104,7 +104,9 @@ def _histogram(problem: Problem, *arguments: Any) -> tuple[Array, Array]:
 
 
 def _limits(low: float, high: float, array: Array) -> tuple[float, float]:
-    """Return the range of the bins: `low` to `high`, or if both are equal that of the elements; widened if empty.
+    """Return the range of the bins: `low` to `high`, or if these are equal, that of the elements, if there are any.
+
+    A range whose ends are equal is widened by 1 on both sides.
 
     Raises:
         ValueError: if the elements' range is used, and not finite.

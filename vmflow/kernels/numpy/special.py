@@ -1,7 +1,7 @@
 """Special functions: the error and gamma functions and related ones, xlogy, sinc and entropy.
 
 All but xlogy are computed in float64 for all dtypes, and rounded once; `activation` has float32's error function.
-Numbers in brackets are formulas of the NIST's Digital Library of Mathematical Functions (https://dlmf.nist.gov).
+Numbers in parentheses are formulas of the NIST's Digital Library of Mathematical Functions (https://dlmf.nist.gov).
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def zeta(s: Any, q: Any) -> Any:
 def beyond_poles(of_positive: Callable[[Array], Array], q: Array, odd: Any) -> Array:
     """Hurwitz's zeta function of every q, in a number of steps that does not depend on q.
 
-    The terms with negative bases are differences of two sums with positive ones.
+    The sum of the terms with negative bases is the difference of two sums with positive ones.
 
     Args:
         of_positive: the function of 0 and positive numbers.
@@ -309,7 +309,7 @@ def _polygamma(problem: Problem) -> Function:
 
     def of_positive(q: Array) -> Array:
         """Hurwitz's zeta function of n + 1, times n!; either factor may be too large or too small for float64."""
-        # Each power is multiplied by its scale between its two halves, which underflow only if the product does.
+        # Each power is two square roots, with its scale in between: these underflow only if the product does.
         far = q + float(FIRST_TERMS)
         half = np.power(far / unit, -0.5 * n)
         total = half * scale_of_rest * half * rest_of_zeta(n + 1.0, far)
@@ -328,9 +328,9 @@ def _polygamma(problem: Problem) -> Function:
 
 
 def polygamma_scales(n: int) -> tuple[float, float, float]:
-    """Return a power of 2, n! divided by its power with exponent n + 1, and (n - 1)! by that with exponent n.
+    """Return a power of 2, here u, and ``n! / u ** (n + 1)`` and ``(n - 1)! / u ** n``.
 
-    A term of polygamma(n, x) is a quotient of n! and a power, which may overflow though the quotient does not.
+    A term of polygamma(n, x) is a quotient of n! and a power, which may both overflow though the quotient does not.
     """
     exponent = round(math.lgamma(n + 1) / (n + 1) / math.log(2))
     scale = Fraction(math.factorial(n), 2 ** (exponent * (n + 1)))

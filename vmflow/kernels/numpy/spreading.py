@@ -35,7 +35,7 @@ def work(output: TensorMeta, cost: float) -> float:
 
 @functools.cache
 def _work_of_costly() -> float:
-    """The work per element of an op of cost `EXPENSIVE`, in additions; measured with vectors of 512 and 256 bits."""
+    """Return the work per element of an op of cost `EXPENSIVE`, in additions: less with vectors of 512 bits."""
     return 2.0 if has_quick_wide_vectors() else 4.0
 
 
@@ -55,7 +55,7 @@ def spread(
         return kernel
     to, each = output.dtype.numpy, whole / output.numel
 
-    # Repeats an earlier call of C if the arrays are like that call's, as in most calls.
+    # Repeats an earlier call of C if the arrays are like that call's.
     again = None if site is None else site.again
 
     def in_pieces(*arguments: Any) -> Array:

@@ -1,11 +1,11 @@
-"""Sums of floating-point numbers as products with ones, which BLAS computes two to three times as fast as numpy adds.
+"""Sums of floating-point numbers as products with ones, which BLAS often computes faster than numpy adds.
 
-Sums of large float32 arrays along columns or rows that are not short are left to C, if its functions are loaded.  C is
-as fast, and starts none of BLAS's threads, which keep their cores busy after the product.
+Sums of large float32 arrays along columns or rows that are not short are left to C, if its functions are loaded.  C
+starts none of BLAS's threads, which keep their cores busy after the product.
 
 BLAS adds into fewer partial sums than numpy does, and rounding errors grow with the length of each.  So no row longer
-than `_LONGEST` is left to it in one piece; the sums of the pieces are added pairwise.  Columns are added in order by
-numpy, so there BLAS is the more accurate of the two at any length.
+than `_LONGEST` is left to it in one piece; the sums of the pieces are added pairwise.  Columns are left to it at any
+length: numpy adds several columns in order, and so is not more accurate.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.rows import ColumnSums, RowReduction
 
-# The most numbers of a row that BLAS sums in one piece.  Rows of equal numbers are the worst case: all errors have the
-# same sign.
+# The most numbers of a row that BLAS sums in one piece.
 _LONGEST: Final = 1024
 
 _SINGLE: Final = np.dtype(np.float32)
@@ -30,7 +29,7 @@ _SINGLE: Final = np.dtype(np.float32)
 _ROWS: Final = 8
 _FEW: Final = 8192
 
-# For shorter rows BLAS is faster than C.
+# Shorter rows are left to BLAS, which may be faster there.
 _LONG: Final = 128
 
 
@@ -86,7 +85,6 @@ def of_columns(matrix: Array, out: Array | None = None, in_c: ColumnSums | None 
             return result
     if len(matrix) < _ROWS or not suits(matrix):
         return np.add.reduce(matrix, 0, None, out)
-    # In one piece, since pieces of few rows would be too short to gain from the cache.
     return np.dot(ones(len(matrix), matrix.dtype), matrix, out=out)
 
 
@@ -103,7 +101,7 @@ def _is_for_c(matrix: Array) -> bool:
 def over(
     array: Array, dims: tuple[int, ...], for_rows: RowReduction | None = None, for_columns: ColumnSums | None = None
 ) -> Array | None:
-    """Sum an array that `suits` over ascending `dims`, and drop them; return None if one lies between other dimensions.
+    """Sum an array that `suits` over ascending `dims`, and drop them; return None if one lies between kept dimensions.
 
     Args:
         for_rows, for_columns: the C functions for `of_rows` and `of_columns`, or None.

@@ -1,4 +1,4 @@
-"""The functions that compute elementwise ops, and their operands for Python numbers."""
+"""The functions that compute elementwise ops, and the operands that stand for Python numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _constants: dict[tuple[Any, Any], Array] = {}
 
 
 def constant(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
-    """`value` as a 0-d array, which a ufunc takes faster than a number.  64-bit integers wrap around, as in PyTorch."""
+    """Return `value` as a 0-d array, which a ufunc takes faster.  Integers of up to 64 bits wrap around."""
     if not value or type(value) is complex:
         return np.array(value).astype(numpy_dtype)  # 0.0 and -0.0 are equal, and must not be confused
     key = (value, numpy_dtype)
@@ -50,7 +50,7 @@ def comparable(value: Any, numpy_dtype: np.dtype[Any]) -> Any:
 
 # The functions of ops
 
-# By op, and by op with "_scalar" appended where a number needs another function than a tensor.
+# `_FUNCTIONS` has ops also with "_scalar" appended, where a number needs another function than a tensor.
 _FUNCTIONS: Final[dict[str, Function]] = {}
 _NUMBERS: Final[dict[str, Number]] = {}
 

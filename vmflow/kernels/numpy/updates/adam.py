@@ -135,7 +135,7 @@ def _adamax(settings: Adamax, size: float, arrays: list[Array]) -> None:
     step_along(parameter, running, work, size)
 
 
-# Adam's direction, with a step for each parameter in proportion to its norm
+# Adam's direction, and steps in proportion to each parameter's norm
 
 
 @declares_rule("lamb")
@@ -146,7 +146,7 @@ def _lamb(settings: LAMB, inputs: list[Array], outputs: list[Array]) -> None:
 
 
 def _step_of_lamb(settings: LAMB, lr: float, gradient: Array, written: list[Array]) -> None:
-    """Take one parameter's step in two passes: its norm and the direction's are needed before it changes."""
+    """Take one parameter's step in two passes: the norms of parameter and direction are needed first."""
     parameter, running, square, step = written
     apart, coupled = (settings.weight_decay, 0.0)[:: 1 if settings.decoupled else -1]
     step += 1
