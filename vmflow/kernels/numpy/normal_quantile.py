@@ -86,7 +86,7 @@ def normal_quantile(probability: NDArray[Any]) -> NDArray[Any]:
     centred = probability - 0.5
     with np.errstate(all="ignore"):
         outer = np.sqrt(-np.log(0.5 - np.abs(centred)))
-        # Below 0.5 the logarithm is that of the probability itself: 0.5 - |p - 0.5| loses the digits of small ones.
+        # Below 0.5 the logarithm is that of p itself: 0.5 - |p - 0.5| loses digits of a small p.
         lower = np.sqrt(-np.log(probability))
         outer = np.where(centred < 0, lower, outer)
         centre = ratio(0.180625 - centred * centred, *CENTRE) * centred

@@ -14,7 +14,7 @@ from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 from .half import in_single
 from .ufuncs import constant
 
-# The numbers of elements added before and after each dimension.
+# The numbers of elements added at the beginning and the end of each dimension.
 Pairs: TypeAlias = Sequence[tuple[int, int]]
 
 

@@ -327,7 +327,7 @@ def _mean_gradient(problem: Problem) -> Function:
     return in_single(kernel, dtypes.is_half(output.dtype))
 
 
-# Adaptive pooling: windows spread evenly over a dimension; neighbours may overlap
+# Adaptive pooling: windows spread evenly over a dimension
 
 
 def _intervals(size: int, output: int) -> list[tuple[int, int]]:

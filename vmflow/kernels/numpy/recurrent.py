@@ -22,7 +22,7 @@ from vmflow.kernels.problems.recurrent import Layer, Step, Weights
 
 from .half import computes_in
 
-# About the number of elements of gates whose factors are computed together, in the cache.
+# About the number of elements of gates whose factors are computed together.
 _IN_CACHE: Final = 1 << 15
 
 
