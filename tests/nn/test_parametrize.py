@@ -275,6 +275,18 @@ def test_transfer_shares() -> None:
     assert parametrize.transfer_parametrizations_and_params(nn.Linear(1, 1), plain) is plain
 
 
+def test_transfer_keeps_the_value_of_the_source() -> None:
+    source, target = parametrizations.orthogonal(nn.Linear(3, 3)), parametrizations.weight_norm(nn.Linear(3, 3))
+    before = source.weight.tolist()
+    parametrize.transfer_parametrizations_and_params(source, target)
+    assert source.weight.tolist() == before
+    assert target.weight.tolist() == before
+    assert len(list(target.parameters())) == 2
+    parametrize.transfer_parametrizations_and_params(parametrizations.orthogonal(nn.Linear(2, 4)), target)
+    assert target.weight.shape == (4, 2)
+    assert parametrize.is_parametrized(target, "weight")
+
+
 def test_a_refused_parametrization_changes_nothing() -> None:
     layer: Any = nn.Linear(3, 2)
     weight = layer.weight

@@ -167,10 +167,20 @@ class ParametrizationList(ModuleList):
             for entry, old in zip(values, originals, strict=True):
                 old.data = entry.detach().clone()
 
+    def _names(self) -> list[str]:
+        return ["original"] if self.is_tensor else [f"original{number}" for number in range(self.ntensors)]
+
     def _originals(self) -> list[Tensor]:
-        if self.is_tensor:
-            return [self.original]
-        return [getattr(self, f"original{number}") for number in range(self.ntensors)]
+        return [getattr(self, name) for name in self._names()]
+
+    def _sharing(self) -> ParametrizationList:
+        """Return another list of the same parametrizations and originals, without a call of `right_inverse`."""
+        other = ParametrizationList.__new__(ParametrizationList)
+        ModuleList.__init__(other, list(self))
+        other.unsafe, other.is_tensor, other.ntensors = self.unsafe, self.is_tensor, self.ntensors
+        for name in self._names():
+            _registered(other, name, getattr(self, name))
+        return other
 
     def forward(self) -> Tensor:
         """Return the parametrized tensor, computed from the originals."""
@@ -330,12 +340,18 @@ def register_parametrization(
             f"{tensor_name!r}"
         )
     chain = ParametrizationList([parametrization], original_tensor, unsafe)
-    delattr(module, tensor_name)
+    _give_chain(module, tensor_name, chain)
+    return module
+
+
+def _give_chain(module: Module, tensor_name: str, chain: ParametrizationList) -> None:
+    """Compute the tensor of this name by `chain`, in place of what the module has under the name."""
+    if not is_parametrized(module, tensor_name) and hasattr(module, tensor_name):
+        delattr(module, tensor_name)
     if not is_parametrized(module):
         module.parametrizations = ModuleDict()
     module.parametrizations[tensor_name] = chain
     _give_class(module)
-    return module
 
 
 def _check_behind(value: Tensor, parametrization: Module) -> None:
@@ -434,13 +450,5 @@ def transfer_parametrizations_and_params(
         return to_module
     for name in list(from_module.parametrizations) if tensor_name is None else [tensor_name]:
         source: ParametrizationList = from_module.parametrizations[name]
-        if not hasattr(to_module, name):
-            value = getattr(from_module, name).detach().clone()
-            tensor = Parameter(value) if isinstance(source._originals()[0], Parameter) else value
-            _registered(to_module, name, tensor)
-        for parametrization in source:
-            register_parametrization(to_module, name, parametrization, unsafe=source.unsafe)
-        chain: ParametrizationList = to_module.parametrizations[name]
-        for key in ["original"] if source.is_tensor else [f"original{number}" for number in range(source.ntensors)]:
-            setattr(chain, key, getattr(source, key))
+        _give_chain(to_module, name, source._sharing())
     return to_module
