@@ -114,6 +114,16 @@ def test_layers_of_channels_last_data(name: str) -> None:
         np.testing.assert_allclose(mine, other, 1e-4, 1e-4)
 
 
+def test_formats_on_another_device() -> None:
+    x = flow.rand(2, 3)
+    there = x.t().to("sim", memory_format=flow.preserve_format)
+    assert there.stride() == (1, 3)
+    assert there.tolist() == x.t().tolist()
+    assert image().to("sim", memory_format=flow.channels_last).is_contiguous(memory_format=flow.channels_last)
+    assert x.t().to("sim", flow.float64, memory_format=flow.preserve_format).stride() == (1, 3)
+    assert x.t().to("sim").stride() == (2, 1)
+
+
 def test_modules_in_a_format_train_as_others() -> None:
     found = []
     for format in (flow.contiguous_format, flow.channels_last):

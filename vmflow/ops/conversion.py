@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vmflow import dtypes, tensors as _tensors
 from vmflow.devices import cuda_device, device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.memory_formats import memory_format, preserve_format
+from vmflow.memory_formats import inverse, memory_format, preserve_format
 from vmflow.operands import check_tensors
 
 from .copying import cast_in_order, chosen_order, contiguous, transfer
@@ -101,7 +101,9 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     order = None if format is None else chosen_order("to", self, format)
     if device is not None and device is not self.device:
         device.require()
-        result = transfer(result, device)
+        result = (
+            transfer(self, device) if order is None else transfer(self.permute(order), device).permute(inverse(order))
+        )
     if dtype is not None and dtype is not self.dtype:
         return cast_in_order(result, dtype, order)
     if format is not None and format is not preserve_format:
