@@ -97,6 +97,10 @@ def test_norms_apart_from_clipping() -> None:
     assert utils.get_total_norm(flow.tensor([-3.0, 2.0]), math.inf).item() == 3
     utils.clip_grads_with_norm_(parameters, 6.5, norm)
     np.testing.assert_allclose(np.concatenate(gradients(parameters)), [1.5, 2, 6], rtol=1e-6)
+    utils.clip_grads_with_norm_(parameters, 3.25, flow.tensor([6.5]))
+    np.testing.assert_allclose(np.concatenate(gradients(parameters)), [0.75, 1, 3], rtol=1e-6)
+    with pytest.raises(ValueError, match=r"total_norm must be a scalar, got shape \[2\]"):
+        utils.clip_grads_with_norm_(parameters, 1.0, flow.ones(2))
     with pytest.raises(RuntimeError, match="is inf"):
         utils.get_total_norm([flow.tensor([math.inf])], error_if_nonfinite=True)
     with pytest.raises(ValueError, match="norm_type"):

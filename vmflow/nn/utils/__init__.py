@@ -206,7 +206,9 @@ def clip_grads_with_norm_(
         tensor([0.6000, 0.8000])
     """
     _check_tensors("clip_grads_with_norm_", total_norm)
-    _scale_to(_gradients("clip_grads_with_norm_", parameters), float(max_norm), total_norm)
+    if total_norm.numel() != 1:
+        raise ValueError(f"clip_grads_with_norm_: total_norm must be a scalar, got shape {list(total_norm.shape)}")
+    _scale_to(_gradients("clip_grads_with_norm_", parameters), float(max_norm), total_norm.reshape(()))
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
