@@ -45,10 +45,7 @@ def not_tensors(name: str, given: Sequence[Any]) -> TypeError:
 
 
 def check_tensors(name: str, *operands: Any, optional: Sequence[Any] = ()) -> None:
-    """Raise TypeError unless all operands are tensors, and all optional ones tensors or None.
-
-    Functions call this before they read attributes of tensors.
-    """
+    """Raise TypeError unless all operands are tensors, and all optional ones tensors or None."""
     if optional:
         operands += tuple([operand for operand in optional if operand is not None])
     for operand in operands:
@@ -57,7 +54,7 @@ def check_tensors(name: str, *operands: Any, optional: Sequence[Any] = ()) -> No
 
 
 def listed_tensors(name: str, sequence: Any) -> tuple[Tensor, ...]:
-    """Convert a sequence or iterator of tensors, the argument of the function `name`, to a tuple.
+    """Convert an iterable of tensors, the argument of the function `name`, to a tuple.
 
     Raises:
         TypeError: for anything else; also for one tensor, which may be passed by mistake or to mean its rows.

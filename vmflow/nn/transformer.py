@@ -105,7 +105,7 @@ class TransformerEncoderLayer(_Layer):
         layer_norm_eps: the `eps` of the layer norms, added to the variance.
         batch_first: whether inputs and output are (N, L, features) and not (L, N, features).
         norm_first: whether to normalise the inputs of attention and feed-forward network, and not the residual sums.
-        bias: whether linear layers and normalisations add a bias.
+        bias: whether attention, linear layers and norms add a bias.
         device, dtype: the device and dtype of the parameters.
 
     Raises:
@@ -170,7 +170,7 @@ class TransformerDecoderLayer(_Layer):
     ) -> Tensor:
         """Return the decoded `tgt`, in the same shape; `memory` is the encoder's result.
 
-        The masks, and whether they are causal, are as for `MultiheadAttention`.
+        Masks and `..._is_causal` are as `attn_mask`, `key_padding_mask` and `is_causal` of `MultiheadAttention`.
         """
 
         def attend_to_memory(x: Tensor) -> Tensor:
@@ -307,9 +307,7 @@ class Transformer(Module):
         The other arguments are as for `TransformerEncoderLayer`.
 
     Raises:
-        ValueError: for sizes, a probability or an activation's name that does not fit; when called with shapes that do
-            not fit.
-        TypeError: for sizes that are no integers; when called with another dtype than the weights'.
+        ValueError, TypeError: as `TransformerEncoderLayer`.
 
     Example:
         >>> model = flow.nn.Transformer(8, 2, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=16)
@@ -370,7 +368,7 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Encode `src`, and return `tgt` decoded with the encoder's result; the masks are those of encoder and decoder.
+        """Encode `src`, and return `tgt` decoded with the encoder's result; other arguments go to encoder and decoder.
 
         Raises:
             TypeError: if `src` or `tgt` is no tensor.

@@ -43,8 +43,8 @@ class WeightNorm:
 
 
 def length_of_slices(weight: Tensor, dim: int | None) -> Tensor:
-    """Return the norm of each slice along `dim`, which is not negative, with other dimensions of size 1; for None, the
-    norm of the whole weight, a scalar.
+    """Return the norm of each slice along `dim`, 0 or more, with other dimensions of size 1; for None, the norm of the
+    whole weight, a scalar.
     """
     if dim is None:
         return weight.norm()
@@ -129,7 +129,6 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
     _check_free("weight_norm", module, name, "g v")
     hook = WeightNorm(name, None if dim is None else dim % weight.ndim)
     length, direction = Parameter(length_of_slices(weight.detach(), hook.dim)), Parameter(weight.detach())
-    # The module is changed only now, after the checks of the weight.
     del module._parameters[name]
     module.register_parameter(f"{name}_g", length)
     module.register_parameter(f"{name}_v", direction)
@@ -236,7 +235,6 @@ def spectral_norm(
             for size in as_matrix(weight, dim).shape
         ]
         left, right = [F.normalize(start, dim=0, eps=eps) for start in starts]
-    # The module is changed only now, after the checks of the weight.
     del module._parameters[name]
     module.register_parameter(f"{name}_orig", weight)
     module.register_buffer(f"{name}_u", left)

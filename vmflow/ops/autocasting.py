@@ -8,8 +8,7 @@ from typing import Any, Final, TypeVar, cast
 
 from vmflow.context import MODE
 
-# `autocast_as_op` is annotated as Function -> Function: so mypy knows a decorated function's type from its `def` alone,
-# without inference, which would fail because the modules of functions and of tensor methods import each other.
+# `autocast_as_op` is annotated as Function -> Function, so that mypy gives a decorated function the type of its `def`.
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # The names of all functions decorated with `autocast_as_op`; `vmflow.amp.policy` assigns each a class of dtypes.
@@ -21,8 +20,7 @@ def autocast_as_op(function: Function) -> Function:
 
     Under autocast its arguments that are tensors of float32, float16 or bfloat16 are cast first, and its body runs
     without autocast; with ``out`` neither happens.  So a function that compares dtypes sees the dtypes in which its ops
-    compute, and one of the float32 class computes in float32 throughout, also where it multiplies matrices.  Tensors in
-    lists are not cast.
+    compute, and one of the float32 class computes in float32 throughout.  Tensors in lists are not cast.
 
     Do not decorate functions that change an argument in place: they would change the cast copy.
     """

@@ -90,7 +90,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         TypeError: for any other argument.
         ValueError: for an unknown device, or a memory format for another number of dimensions.
         DeviceUnavailable: if the device cannot be used on this machine.
-        RuntimeError: if a meta or global tensor would be copied to another device.
+        RuntimeError: if a meta or global tensor would be copied to another device, except the meta device.
 
     Example:
         >>> flow.tensor([1, 2]).to(flow.float32)
@@ -132,7 +132,7 @@ def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: 
     Raises:
         TypeError, ValueError: if `device` is no CUDA device.
         DeviceUnavailable: if there is no such device.
-        RuntimeError: for a meta or global tensor.
+        RuntimeError: for a meta tensor, or a global one on other devices.
 
     Example:
         >>> flow.ones(1).cuda().is_cuda if flow.cuda.is_available() else True
@@ -152,6 +152,7 @@ def type(self: Tensor, dtype: DType | str | Any = None, non_blocking: _bool = Fa
     Raises:
         TypeError: for any other `dtype`.
         DeviceUnavailable: if the tensor type is of a CUDA device that cannot be used.
+        RuntimeError: for a meta tensor with a CUDA tensor type, or a global tensor that would be moved.
 
     Example:
         >>> flow.tensor([1, 2]).type()
@@ -170,7 +171,7 @@ def type(self: Tensor, dtype: DType | str | Any = None, non_blocking: _bool = Fa
 
 @method()
 def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """Convert to the dtype of `other`; the shape stays.
+    """Convert to the dtype of `other`; shape and device stay.
 
     Raises:
         TypeError: if `other` is no tensor.

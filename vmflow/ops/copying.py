@@ -121,10 +121,10 @@ def clone(input: Tensor, *, memory_format: memory_format = contiguous_format) ->
     Args:
         input: any tensor.
         memory_format: the order of the copy's elements in memory; `preserve_format` is the order of `input` if its
-            elements lie without gaps, else C order.
+            elements lie without gaps or overlaps, else C order.
 
     Raises:
-        TypeError: if the memory format is none of vmflow's.
+        TypeError: if `input` is no tensor, or the memory format none of vmflow's.
         ValueError: if the memory format is for another number of dimensions.
 
     Example:
@@ -150,7 +150,7 @@ def chosen_order(name: str, like: Tensor, wanted: memory_format) -> tuple[int, .
     None is C order.  Errors name the function `name`.
 
     Raises:
-        TypeError: if the memory format is none of vmflow's.
+        TypeError: if `like` is no tensor, or the memory format none of vmflow's.
         ValueError: if the memory format is for another number of dimensions.
 
     Example:
@@ -173,7 +173,7 @@ def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) 
 
     Raises:
         TypeError: if the memory format is none of vmflow's.
-        ValueError: if a copy is needed, and the format is for another number of dimensions, or `preserve_format`.
+        ValueError: if the format is for another number of dimensions, or `preserve_format` for `input` not in C order.
 
     Example:
         >>> flow.zeros(1, 3, 2, 2).contiguous(memory_format=flow.channels_last).stride()
@@ -210,10 +210,10 @@ def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Te
     """Copy the elements of `src`, which broadcasts and may be on another device, into `input`, in `input`'s dtype.
 
     Raises:
-        TypeError: if `src` is neither a tensor nor a number, or a complex number for a real `input`.
+        TypeError: if `src` is neither a tensor, a number nor a 0-d array, or is a complex number for a real `input`.
         ValueError: if `src` does not broadcast to `input`, or is a number out of the range of `input`'s dtype.
         OverflowError: if `src` is an integer out of the ranges of int64 and uint64.
-        RuntimeError: if `input` is expanded, only `src` is a meta tensor, or only one of the two is global; or if
+        RuntimeError: if `input` is expanded; if only `src` is a meta tensor, or only one of the two is global; or if
             `input` is, or views, a leaf that requires a gradient, while gradients are recorded.
 
     Example:
@@ -265,7 +265,7 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     """Set every element to `value`, a number, or a tensor or array without dimensions.
 
     Raises:
-        TypeError: if `value` is neither a number nor a tensor, or a complex number for a real `input`.
+        TypeError: if `value` is none of these, or a complex number for a real `input`.
         ValueError: if `value` is a tensor with dimensions, or a number out of the range of the dtype of `input`.
         OverflowError: if `value` is an integer that neither int64 nor uint64 holds.
         RuntimeError: if `input` is expanded; or is, or views, a leaf that requires a gradient, while gradients are
@@ -286,6 +286,7 @@ def zero_(input: Tensor) -> Tensor:
     """Set every element to zero.
 
     Raises:
+        TypeError: if `input` is no tensor.
         RuntimeError: as `fill_`.
 
     Example:

@@ -91,21 +91,22 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale gradients down, all by one factor, so that the norm of all their elements is at most `max_norm`.
 
-    One instruction scales all gradients of a device.  The call does not wait, unless `error_if_nonfinite` is True.  The
-    result is on the device of the first gradient.  The norm of global gradients is that of the whole ones, so all ranks
-    of their placements call this.
+    The call does not wait, unless `error_if_nonfinite` is True.  The result is on the device of the first gradient.
+    The norm of global gradients is that of the whole ones, so all ranks of their placements must call this.
 
     Args:
         parameters: the parameters whose gradients to change.
         max_norm: the largest norm allowed of all gradients together.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
-        error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN; else it makes gradients NaN or 0.
-        foreach: PyTorch's argument, without effect; there is one implementation.
+        error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN; if False, such a norm makes gradients
+            NaN or 0.
+        foreach: PyTorch's argument, without effect.
 
     Returns:
         The norm before scaling, a scalar; a local tensor also for global gradients.
 
     Raises:
+        TypeError: for parameters that are no tensors.
         ValueError: if `norm_type` is not positive.
         RuntimeError: with `error_if_nonfinite`, for a norm that is not finite; the gradients are as they were.
 
@@ -134,18 +135,17 @@ def get_total_norm(
 ) -> Tensor:
     """Compute the norm of all elements of several tensors, usually gradients, and return it as a scalar.
 
-    One instruction measures all tensors of a device; the result is on the device of the first tensor.
-
-    For global tensors the result is a local scalar, the norm of the whole ones; all ranks of the placements call this.
+    The result is on the device of the first tensor.  For global tensors it is a local scalar, the norm of the whole
+    ones; all ranks of the placements must call this.
 
     Args:
         tensors: a tensor, or an iterable of tensors.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
         error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
-        foreach: PyTorch's argument, without effect; there is one implementation.
+        foreach: PyTorch's argument, without effect.
 
     Raises:
-        TypeError: for tensors of integers or booleans only.
+        TypeError: if there is something else than tensors, or if all tensors are of integers or booleans.
         ValueError: if `norm_type` is not positive.
         RuntimeError: with `error_if_nonfinite`, for a norm that is not finite.
 
@@ -170,7 +170,7 @@ def clip_grad_norm(
     """The old name of `clip_grad_norm_`, with a FutureWarning; the same arguments and result, a scalar.
 
     Raises:
-        ValueError, RuntimeError: as `clip_grad_norm_`.
+        TypeError, ValueError, RuntimeError: as `clip_grad_norm_`.
 
     Example:
         >>> flow.nn.utils.clip_grad_norm_(flow.nn.Parameter(flow.ones(2)), max_norm=1.0)
@@ -192,11 +192,12 @@ def clip_grads_with_norm_(
     Args:
         parameters: the parameters whose gradients to change.
         max_norm: the largest norm allowed of all gradients together.
-        total_norm: the present norm of all gradients, a scalar.
-        foreach: PyTorch's argument, without effect; there is one implementation.
+        total_norm: the present norm of all gradients, a tensor of one element.
+        foreach: PyTorch's argument, without effect.
 
     Raises:
         TypeError: for parameters, or a norm, that are no tensors.
+        ValueError: if `total_norm` does not have one element.
 
     Example:
         >>> weight = flow.nn.Parameter(flow.ones(2))
@@ -214,10 +215,8 @@ def clip_grads_with_norm_(
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Limit every element of the parameters' gradients to [-clip_value, clip_value].
 
-    One instruction changes all gradients of a device.
-
     Raises:
-        TypeError: for a limit that is no number, or complex gradients.
+        TypeError: for a limit that is no number, parameters that are no tensors, or complex gradients.
 
     Example:
         >>> weight = flow.nn.Parameter(flow.ones(2))

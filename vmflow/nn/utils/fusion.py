@@ -64,6 +64,9 @@ def fuse_conv_bn_weights(
         bn_eps: the batch norm's `eps`, added to the variance.
         bn_w, bn_b: the weight and the bias of the batch norm, (outputs,), or None.
         transpose: whether the weight is that of a transposed convolution of one group, (inputs, outputs, ...).
+
+    Raises:
+        TypeError: for anything else than tensors, or None for an optional one.
     """
     return _fused("fuse_conv_bn_weights", conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0)
 
@@ -102,6 +105,9 @@ def fuse_linear_bn_weights(
     Args:
         linear_w, linear_b: the linear layer's weight (outputs, inputs) and bias (outputs,), or None.
         bn_rm, bn_rv, bn_eps, bn_w, bn_b: as for `fuse_conv_bn_weights`.
+
+    Raises:
+        TypeError: as `fuse_conv_bn_weights`.
     """
     return _fused("fuse_linear_bn_weights", linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 0)
 

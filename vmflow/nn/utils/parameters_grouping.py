@@ -18,8 +18,8 @@ _ALIGNMENT = 512
 class _Buffer(Parameter):
     """A large tensor with the values of several parameters, which are views of it.
 
-    Reading the buffer's `grad` gathers the parameters' gradients in `slopes`, because a backward pass adds to gradients
-    in place, but makes a new tensor, outside `slopes`, for a parameter whose gradient is None.
+    A backward pass adds to gradients in place, but makes a new tensor, outside `slopes`, for a parameter whose gradient
+    is None.  Reading the buffer's `grad` copies such gradients into `slopes`.
 
     Attributes:
         members: pairs of a parameter and the part of `slopes` for its gradient.

@@ -36,7 +36,7 @@ def _tensor(function: str, module: Module, name: str) -> Tensor:
 
 
 class _WeightNorm(Module):
-    """Computes ``direction * (length / |direction|)``, with a length for each slice along `dim`, or one if None."""
+    """Computes ``direction * (length / |direction|)``, with a length for each slice along `dim`; one length if None."""
 
     def __init__(self, dim: int | None = 0) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class _SpectralNorm(Module):
             for name, size in (("_u", matrix.shape[0]), ("_v", matrix.shape[1])):
                 start = _beside(random.randn(size, dtype=weight.dtype, device=weight.device), weight)
                 self.register_buffer(name, F.normalize(start, dim=0, eps=eps))
-            # Fifteen power iterations give a good estimate before training begins.
+            # Fifteen iterations, as in PyTorch.
             self._iterate(matrix, 15)
 
     def _iterate(self, matrix: Tensor, times: int) -> None:
@@ -242,8 +242,8 @@ class _Orthogonal(Module):
             more = random.randn((*tall.shape[:-2], n, n - k), dtype=tall.dtype, device=tall.device)
             tall = cat([tall, _beside(more, tall)], -1)
         base, triangle = qr(tall)
-        # Choose the QR decomposition with a positive diagonal of R: then `base` begins with the columns of an
-        # orthogonal Q, or of its transpose if Q is wide.
+        # Choose the QR decomposition with a positive diagonal of R: then `base` begins with the columns of `tall`,
+        # if they are orthonormal.
         sign = triangle.diagonal(dim1=-2, dim2=-1).sign()
         self.base = base * where(sign == 0, ones_like(sign), sign).unsqueeze(-2)
         # Minus the identity: each of the three maps turns this matrix into the identity, so that the result is `base`.
@@ -269,7 +269,7 @@ def _of_reflections(tall: Tensor) -> Tensor:
 def _reflections(tall: Tensor) -> Tensor:
     """Return the Householder vectors from which `_of_reflections` computes `tall`, if its columns are orthonormal.
 
-    Otherwise `_of_reflections` computes Q of the QR decomposition of `tall`.
+    Otherwise `_of_reflections` computes Q of a QR decomposition of `tall`.
     """
     k = tall.shape[-1]
     rest, columns = tall.clone(), []

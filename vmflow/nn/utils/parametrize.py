@@ -85,8 +85,8 @@ class ParametrizationList(ModuleList):
         unsafe: the argument `unsafe`.
 
     Raises:
-        ValueError: without modules, if a `right_inverse` returns something else than tensors, or one tensor of another
-            dtype; unless `unsafe`, for a result of another dtype or shape.
+        ValueError: without modules; if a `right_inverse` returns anything else than tensors; if the only original has
+            another dtype; unless `unsafe`, for a result of another dtype or shape.
 
     Example:
         >>> chain = flow.nn.utils.parametrize.ParametrizationList([flow.nn.ReLU()], flow.tensor([-1.0, 2.0]))
@@ -264,7 +264,7 @@ def _new(plain: Any, names: tuple[str, ...]) -> Module:
 def _class_with(plain: Any, names: tuple[str, ...]) -> Any:
     """Make a subclass of the module class `plain` with a property for each parametrized tensor in `names`.
 
-    Modules with the same class, and the same names in the same order, share the subclass, which is never changed.
+    Modules with the same class, and the same names in the same order, share the subclass.
     """
     space: dict[str, Any] = {name: property(partial(_computed, name)) for name in names}
     space.update(_plain=plain, _names=names, __module__=plain.__module__, __doc__=plain.__doc__)
@@ -316,7 +316,7 @@ def register_parametrization(
         unsafe: whether the result may have another dtype or shape than the tensor; else the result is checked once.
 
     Raises:
-        ValueError: if there is no such tensor; if the parametrization changes dtype or shape, unless `unsafe`.
+        ValueError: if there is no such tensor; else as `ParametrizationList`.
 
     Example:
         >>> layer = flow.nn.Linear(2, 2)
@@ -430,11 +430,12 @@ def remove_parametrizations(module: Changed, tensor_name: str, leave_parametrize
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Changed, tensor_name: str | None = None
 ) -> Changed:
-    """Let `to_module` share the parametrizations of `from_module`, and their original tensors.
+    """Let tensors of `to_module` be computed by the parametrizations of `from_module`, from the same original tensors.
 
     Args:
         from_module: the module with the parametrizations; without any, nothing is done.
-        to_module: the module to change and return; tensors that it lacks are made.
+        to_module: the module to change and return; tensors and parametrizations that it has under the same names are
+            replaced.
         tensor_name: the name of the only tensor to transfer; None for all.
 
     Raises:

@@ -104,7 +104,7 @@ def random_structured(module: Changed, name: str, amount: float, dim: int) -> Ch
 
     Raises:
         TypeError: if the amount is no number.
-        ValueError: for an amount out of range, if there is no such parameter, or it is a vector.
+        ValueError: for an amount out of range, if there is no such parameter, or it has fewer than two dimensions.
         IndexError: if there is no such dimension.
 
     Example:
@@ -130,8 +130,8 @@ def ln_structured(
 
     Raises:
         TypeError: if the amount is no number.
-        ValueError: for an amount out of range, scores of another shape, if there is no such parameter, or it is a
-            vector.
+        ValueError: for an amount out of range, scores of another shape, if there is no such parameter, or it has
+            fewer than two dimensions.
         IndexError: if there is no such dimension.
 
     Example:
@@ -175,7 +175,8 @@ def global_unstructured(
         kwargs: the arguments of the constructor of `pruning_method`.
 
     Raises:
-        TypeError: if `importance_scores` is no mapping, or for a method that is not unstructured.
+        TypeError: if `importance_scores` is no mapping, `parameters` no iterable, or the amount no number; for a method
+            that is not unstructured.
         ValueError: for no parameters, an amount out of range or scores of another shape; if there is no such
             parameter.
 

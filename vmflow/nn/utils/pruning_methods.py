@@ -22,8 +22,8 @@ class BasePruningMethod(ABC):
 
     Attributes:
         PRUNING_TYPE: the part of a tensor that `compute_mask` gets when the tensor is pruned again: "unstructured" for
-            the elements not yet pruned, as a vector; "structured" for the channels along `dim` with such elements;
-            "global" for the whole tensor.
+            the elements not yet pruned, as a vector; "structured" for the channels, along the method's `dim`, with such
+            elements; "global" for the whole tensor.
 
     Raises:
         TypeError: unless the class defines `compute_mask`.
@@ -192,8 +192,7 @@ class PruningContainer(BasePruningMethod):
         args: the methods, in the order in which they have pruned.
 
     Raises:
-        TypeError: for anything else than pruning methods.
-        ValueError: if they prune tensors of different names, or one of them has pruned no tensor yet.
+        TypeError, ValueError: as `add_pruning_method`.
 
     Example:
         >>> layer = flow.nn.utils.prune.l1_unstructured(flow.nn.Linear(2, 2), "weight", 1)
@@ -266,10 +265,10 @@ class Identity(BasePruningMethod):
 
 
 def _checked_amount(amount: float) -> float:
-    """Check an amount to prune, and return it: an int for a number of elements, a float for a fraction of them.
+    """Check an amount to prune, and return it: an int for a number of elements or channels, a float for a fraction.
 
     Raises:
-        TypeError: if `amount` is no number.
+        TypeError: if `amount` is no real number, or a bool.
         ValueError: if `amount` is negative, or a fraction above 1.
     """
     if not isinstance(amount, numbers.Real) or isinstance(amount, bool):
@@ -369,12 +368,7 @@ def _without_least(values: Tensor, count: int, mask: Tensor) -> Tensor:
 
 
 class _Structured(BasePruningMethod):
-    """The base of methods that prune whole channels; subclasses define the channels' importance.
-
-    Args:
-        amount: the number (an int) or the fraction (a float) of the channels to prune.
-        dim: the dimension of the channels.
-    """
+    """The base of methods that prune whole channels; subclasses define the channels' importance."""
 
     PRUNING_TYPE = "structured"
 
@@ -410,7 +404,7 @@ class RandomStructured(_Structured):
     Raises:
         TypeError: if the amount is no number.
         ValueError: if the amount is negative, or a fraction above 1; when it exceeds the number of channels, or
-            for a vector.
+            the tensor has fewer than two dimensions.
         IndexError: when the tensor has no dimension `dim`.
 
     Example:

@@ -108,8 +108,7 @@ def pack_padded_sequence(
 
     Args:
         input: (steps, batch, *), or (batch, steps, *).
-        lengths: (batch,), the length of each sequence.  The shape of the result depends on the lengths, so a tensor of
-            lengths is waited for.
+        lengths: (batch,), the length of each sequence; a tensor of lengths is waited for.
         batch_first: whether `input` is (batch, steps, *).
         enforce_sorted: whether sequences not sorted by falling length are an error; else this function sorts them.
 
@@ -152,7 +151,7 @@ def pad_packed_sequence(
     """Pad a packed batch: the inverse of `pack_padded_sequence`.
 
     Args:
-        sequence: a packed batch; the call waits for its batch sizes and the order of its sequences.
+        sequence: a packed batch; the call waits for its `batch_sizes` and `unsorted_indices`.
         batch_first: whether the result is (batch, steps, *) and not (steps, batch, *).
         padding_value: the value behind the end of each sequence.
         total_length: the number of steps of the result; by default the longest sequence's length.
@@ -162,7 +161,7 @@ def pad_packed_sequence(
 
     Raises:
         TypeError: for anything else than a packed batch, or a `total_length` that is no integer.
-        ValueError: if a sequence is longer than `total_length`.
+        ValueError: if a sequence is longer than `total_length`, or the batch sizes are not positive, or rise.
 
     Example:
         >>> packed = flow.nn.utils.rnn.pack_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])])
@@ -209,7 +208,8 @@ def pad_sequence(
 
     Raises:
         ValueError: for no sequences, shapes that differ in other dimensions, or another side.
-        TypeError: for sequences that are no tensors, or a padding value that is no number.
+        TypeError: for sequences that are no tensors or 0-d, a padding value that is no real number, or a `batch_first`
+            that is no bool.
 
     Example:
         >>> flow.nn.utils.rnn.pad_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])], batch_first=True)

@@ -39,7 +39,7 @@ def functional_call(
             names.  The module keeps its own tensors for other names.
         args: the positional arguments: a tuple, or the only argument; None for none.
         kwargs: the keyword arguments.
-        tie_weights: replace a tensor that the module has under several names under all of these names.
+        tie_weights: whether a tensor given for one name of a shared tensor replaces it under all of its names.
         strict: whether all of the module's parameters and buffers must be given, each by one of its names, and no
             others.
 
@@ -138,7 +138,7 @@ def _tied(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) -> dict[s
 
 @contextmanager
 def _having(wanted: Mapping[_Place, Tensor]) -> Iterator[None]:
-    """Make a block in which the entries of modules are the given tensors; its end restores the modules' own tensors."""
+    """Make a block in which the entries of modules are the given tensors; its end restores the tensors from before."""
     with _CALLING:
         before = [(place, place.members[place.name]) for place in wanted]
         try:
