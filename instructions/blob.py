@@ -35,7 +35,8 @@ class TensorMeta:
     """Shape, dtype and device: the properties of a tensor that are known before it is computed.
 
     The meta of a local tensor is made by `meta`, which returns one object for equal arguments as long as that object is
-    in use.  So metas are compared by identity, and caches have them as keys.
+    in use.  So metas are compared by identity, and caches have them as keys.  Raises no errors: callers check the
+    arguments.
 
     Attributes:
         sizes: the shape as a plain tuple.
