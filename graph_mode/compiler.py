@@ -337,7 +337,7 @@ class _Linking:
         return len(self.tasks) == 1 and task.device.type == "cpu" and not self._is_micro(task)
 
     def _kept(self, task: Task) -> tuple[int, ...]:
-        """Return a lone task's large arguments to read in the caller's memory: no op writes them, `_KEPT` allows it."""
+        """Return the one task's large arguments to read in the caller's memory: allowed by `_KEPT`, not written."""
         ops = [self.job.ops[position] for position in task.ops]
         fetched = {self.job.outputs[output].buffer for output in task.outputs}
         ends: dict[int, int] = {}
@@ -361,7 +361,7 @@ class _Linking:
         )
 
     def _direct(self, task: Task) -> tuple[int, ...]:
-        """Return the positions of a lone task's large outputs, whole temporaries, to compute in the caller's memory."""
+        """Return the positions of the one task's large outputs, whole temporaries, to make in the caller's memory."""
         direct: dict[int, int] = {}
         for number in task.outputs if self._is_alone(task) else ():
             operand = self.job.outputs[number]

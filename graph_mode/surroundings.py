@@ -46,7 +46,7 @@ class Place(Protocol):
         ...
 
     def now(self) -> Any:
-        """The present value, or what stands for it in comparisons; `ABSENT` if the variable or attribute has none."""
+        """The present value, or its substitute in comparisons; `ABSENT` if the variable or attribute has none."""
         ...
 
 

@@ -73,7 +73,7 @@ class _Codegen:
 
     One compiler of C runs at a time, at the lowest priority, and none within a second of the first request.  A library
     of kernels that takes more than 10 seconds is compiled again at the usual priority; one that the program waits for,
-    at the usual priority and at once.
+    at the usual priority and immediately.
 
     Threads compile kernels of CUDA devices, too, from the first call of an op on.  A launch waits for its kernel;
     but consecutive elementwise ops outside of graphs are launched one by one until their common kernel is ready, except

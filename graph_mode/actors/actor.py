@@ -299,7 +299,7 @@ class Actor(Source):
                 self.thread.local.extend(port.near[slot])
                 far.extend(port.far[slot])
                 continue
-            # A slot without readers is free at once, and the input slot that it shares or repeats goes back.
+            # A slot without readers is free immediately, and the input slot that it shares or repeats goes back.
             self._make_free(port, slot)
             if keeps is not None:
                 self._acknowledge(keeps.acks[port.lent[slot]], far)

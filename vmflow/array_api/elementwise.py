@@ -292,7 +292,7 @@ def sign(x: Tensor, /) -> Tensor:
 def round(x: Tensor, /) -> Tensor:
     """Each element rounded to the nearest integer; ties go to even.
 
-    Of complex elements, both parts are rounded.
+    Both parts of complex elements are rounded.
 
     Raises:
         TypeError: if `x` is bool.

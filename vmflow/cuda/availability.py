@@ -46,7 +46,7 @@ def find_nvrtc() -> Path | None:
 
 
 def installed_cupy() -> dict[str, str]:
-    """Those of `CUPY_PACKAGES` that are installed, with their versions."""
+    """The packages of `CUPY_PACKAGES` that are installed, with their versions."""
     found: dict[str, str] = {}
     for package in CUPY_PACKAGES:
         try:

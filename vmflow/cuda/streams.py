@@ -30,7 +30,7 @@ from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 from vmflow.vm.waiting import Synchronization
 from vmflow.vm.wakers import running_loop
 
-# `Stream` objects are numbered in turn from 0 to `STREAMS` - 1.  Those of one device, priority and number are equal.
+# `Stream` objects are numbered in turn from 0 to `STREAMS` - 1.  Two of one device, priority and number are equal.
 STREAMS: Final = 32
 
 _numbers: Final = itertools.count()

@@ -1,6 +1,6 @@
 """`LocalEngine`: the network between the ranks of a simulation, which are threads of one process.
 
-An operation ends some time after the last rank of its group has started it, a send at once; the seed decides when.
+An operation ends some time after the last rank of its group has started it, a send immediately; the seed decides when.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Fault(NamedTuple):
     Attributes:
         rank: the rank.
         at: the index of the rank's operation at which the fault occurs, from 0 on.
-        kind: "lose" (the rank ends when it waits next; others notice at once), "freeze" (it stands still when it waits
+        kind: "lose" (the rank ends when it waits next; others notice then), "freeze" (it stands still when it waits
             next, which only timeouts show), "swap" (this operation starts after the rank's next one, or never, if the
             next one is not started before this one has ended), or "delay" (this operation starts `seconds` later,
             perhaps after the rank's next ones).

@@ -100,7 +100,7 @@ class BackPressure:
 
         If too much is still unfinished then, see `_overdue`, warn the coroutine, which awaits too little.
 
-        A thread that already runs turns or an instruction goes on at once.
+        A thread that already runs turns or an instruction goes on immediately.
         """
         machine = self._machine
         if machine.driver.inside():

@@ -181,7 +181,7 @@ class _Parser:
                 function.body.append(self._instruction())
 
     def _open(self) -> None:
-        """Begin a scope.  Its labels are declared at once, as branches may come before them."""
+        """Begin a scope.  Its labels are declared first, as branches may come before them."""
         self._scopes.append({})
         first = self._tokens.next
         seen: set[str] = set()

@@ -26,7 +26,7 @@ OUTER: Final = 4
 
 _ARRAYS_AT: Final = 1 + OUTER
 
-# Of an outermost loop of fewer iterations, threads would get too unequal shares; see `Block.cut`.
+# Threads would get too unequal shares of an outermost loop of fewer iterations; see `Block.cut`.
 _SHAREABLE: Final = 16
 
 

@@ -100,7 +100,7 @@ class Numbers:
 
     Args:
         kind: one of `DTYPES`.
-        elements: how many numbers are drawn at once; decides between C and numpy.
+        elements: how many numbers are drawn together; decides between C and numpy.
 
     Attributes:
         in_c: whether C draws them.
