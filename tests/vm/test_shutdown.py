@@ -152,7 +152,7 @@ async def test_a_refused_in_place_op_does_not_hide_the_writer_of_its_target() ->
 
 
 def test_readers_do_not_wait_for_an_instruction_refused_between_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = VirtualMachine()
+    machine = VirtualMachine(cpu_worker="never")
     first, second = issue_to(machine, lambda: 1.0), issue_to(machine, lambda: 1.0)
     issue = machine.issue
     issued: list[Instruction] = []
