@@ -23,7 +23,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import vmflow as flow
-from vmflow import nn, optim
+from vmflow import nn, optim, plain_pickles
 from vmflow.pytorch_files import MAGIC
 
 pytestmark = pytest.mark.host
@@ -776,3 +776,60 @@ def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps({"a": 1}))
     with pytest.raises(ValueError, match=rf"{path} is a pickle, and not one of torch\.save's"):
         flow.load(path)
+
+
+def tuples_of_one_hash(count: int) -> list[tuple[int, int]]:
+    """Pairs of integers for which Python's hash of tuples, xxHash, gives the same number."""
+    whole = 1 << 64
+    first, second, fifth = 11400714785074694791, 14029467366897019727, 2870177450012600261
+
+    def turned(number: int, bits: int) -> int:
+        return ((number << bits) | (number >> (64 - bits))) % whole
+
+    found: list[tuple[int, int]] = []
+    left = turned((12345 - (2 ^ fifth ^ 3527539)) * pow(first, -1, whole) % whole, 33)
+    number = 0
+    while len(found) < count:
+        number += 1
+        state = turned((fifth + number * second) % whole, 31) * first % whole
+        other = (left - state) * pow(second, -1, whole) % whole
+        other -= whole if other >> 63 else 0
+        if abs(other) < (1 << 61) - 1 and other != -1:
+            found.append((number, other))
+    assert len({hash(pair) for pair in found}) == 1
+    return found
+
+
+@pytest.mark.parametrize("kind", ["dict", "one by one", "set", "frozenset", "OrderedDict"])
+def test_keys_of_chosen_hashes_are_refused(kind: str) -> None:
+    def content(pairs: list[tuple[int, int]]) -> bytes:
+        keys = [
+            b"J" + struct.pack("<i", one) + b"\x8a\x08" + struct.pack("<q", other) + b"\x86" for one, other in pairs
+        ]
+        if kind == "dict":
+            return b"}(" + b"".join([key + b"N" for key in keys]) + b"u."
+        if kind == "one by one":
+            return b"}" + b"".join([key + b"Ns" for key in keys]) + b"."
+        if kind == "OrderedDict":
+            pairs_of_keys = b"](" + b"".join([key + b"N\x86" for key in keys]) + b"e"
+            return name("collections.OrderedDict") + pairs_of_keys + b"\x85R."
+        begin, end = (b"\x8f(", b"\x90.") if kind == "set" else (b"(", b"\x91.")
+        return begin + b"".join(keys) + end
+
+    def read(pairs: list[tuple[int, int]]) -> Any:
+        reader: plain_pickles.Reader
+        names = plain_pickles.plain_names(lambda: reader)
+        reader = plain_pickles.Reader(content(pairs), lambda module, part: names[module, part], lambda ident: ident)
+        return reader.read()
+
+    assert len(read([(number, -number) for number in range(500)])) == 500
+    with pytest.raises(plain_pickles.Damaged, match="more than its size"):
+        read(tuples_of_one_hash(500))
+
+
+def test_one_tuple_may_be_a_key_of_many_dicts() -> None:
+    key = (1, 2)
+    dicts = [{key: number} for number in range(500)]
+    content = pickle.dumps(dicts, 2)
+    reader = plain_pickles.Reader(content, lambda module, part: None, lambda ident: ident)
+    assert reader.read() == dicts

@@ -4,8 +4,9 @@ A pickle is a program for a stack machine; pickletools documents its instruction
 the names in a pickle.  The reader here imports nothing: it looks names up in the caller's table, and lacks the
 instructions that make objects of classes.
 
-The reader's time and memory are in proportion to the bytes of its content: the copies that the instructions make, and
-the checks of parts of keys, may not be more, all together, than these bytes and 64.
+The reader's time and memory are in proportion to the bytes of its content: the copies that the instructions make,
+the checks of parts of keys, and the comparisons of tuples with equal hashes may not be more, all together, than these
+bytes and 64.
 """
 
 from __future__ import annotations
@@ -130,6 +131,8 @@ class Reader:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
+        # For each dict and set, by its id, the argument `met` of `_key`.
+        self._met: dict[int, Counter[int]] = {}
 
     def read(self) -> Any:
         """Read the pickle at `position` and return its object.
@@ -212,8 +215,13 @@ class Reader:
             raise Damaged(f"its pickle has an integer of {len(content)} bytes")
         self._push(int.from_bytes(content, "little", signed=True))
 
-    def _key(self, value: Any) -> Any:
-        """Return `value` after checking that it may be a key of a dict or an element of a set."""
+    def _key(self, value: Any, met: Counter[int]) -> Any:
+        """Return `value` after checking that it may be a key of a dict or an element of a set.
+
+        Args:
+            value: any object.
+            met: how many tuples with each hash the dict or set has; an attacker can choose tuples of equal hashes.
+        """
         left = [(value, 0)]
         while left:
             part, depth = left.pop()
@@ -224,13 +232,17 @@ class Reader:
                 raise Damaged(f"its pickle has a {type(part).__name__} as a key of a dict, or in a set")
             elif type(part) is int and part.bit_length() > _MOST_KEY_BITS:
                 raise Damaged(f"its pickle has a key of {part.bit_length()} bits")
+        if type(value) is tuple:
+            self.pay(met[hash(value)])  # to find its place, the dict compares it with all of them
+            met[hash(value)] += 1
         return value
 
     def keys(self, values: Any) -> Any:
         """Return `values`, a list, tuple or dict, after checking that its elements or keys can be keys."""
         self.pay(len(values))
+        met: Counter[int] = Counter()
         for value in values:
-            self._key(value)
+            self._key(value, met)
         return values
 
     def _extend(self, items: list[Any]) -> None:
@@ -245,15 +257,17 @@ class Reader:
             raise Damaged(f"its pickle sets items of a {type(target).__name__}")
         if len(items) % 2:
             raise Damaged("its pickle has a key without a value")
+        met = self._met.setdefault(id(target), Counter())
         for key, value in zip(items[::2], items[1::2], strict=True):
-            target[self._key(key)] = value
+            target[self._key(key, met)] = value
 
     def _add_items(self, items: list[Any]) -> None:
         target = self._top()
         if type(target) is not set:
             raise Damaged(f"its pickle adds elements to a {type(target).__name__}")
+        met = self._met.setdefault(id(target), Counter())
         for item in items:
-            target.add(self._key(item))
+            target.add(self._key(item, met))
 
     def _discard(self) -> None:
         if self._marks and self._marks[-1] == len(self._stack):
