@@ -174,7 +174,7 @@ def _greedy(work: _Work) -> list[int]:
     """Order ops greedily: next comes the ready op that frees most bytes or adds least; the given order breaks ties."""
     waits_for = [len(sources) for sources in work.before]
     left = {name: len(readers) for name, readers in work.readers.items()}
-    # By buffer, the sum of the positions of its remaining readers: if one is left, the sum is its position.
+    # By buffer that can be freed, the sum of its remaining readers' positions: for one reader, its position.
     to_come = {name: sum(readers) for name, readers in work.readers.items()}
     adds = [made - dropped for made, dropped in zip(work.makes, work.drops, strict=True)]
     for name, readers in work.readers.items():

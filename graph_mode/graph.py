@@ -521,7 +521,7 @@ class Graph:
         return CompiledGraph(job, outside, settings, tree, metas_of(tensors), out_tree, report, guard)
 
     def _functions(self) -> list[Callable[..., Any]]:
-        """Return the functions known before building that may run in it: `build` and the `forwards` of modules."""
+        """Return the functions that building may run, as far as known before: `build`, those of `guards.forwards`."""
         modules = [module for block in self._blocks.values() for module in block.origin.modules()]
         return [MethodType(type(self).build, type(self)), *forwards(modules)]
 

@@ -176,7 +176,7 @@ class Launch:
                 return
             failure = self.failure
             if failure is not None:
-                # Poison the results before any waiter learns of the end.
+                # Poison the results of the failed launch before any waiter learns of the end.
                 for blob in self.results:
                     if blob.storage.failure is None:
                         blob.storage.poison(failure)

@@ -136,8 +136,8 @@ class Plan:
         """The plan from JSON that `to_json` has written.
 
         Raises:
-            ValueError: if the text is damaged or of another version of the format, or the plan could not run; names the
-                place.
+            ValueError: if the text is no plan in this version of the format, or has actors that could not run; names
+                the place.  Whether the plan fits a job or a machine is not checked.
         """
         return plan_from_json(Plan, text)
 

@@ -85,7 +85,7 @@ class PlanMemory:
         self.tensors.clear()
 
     def program(self, task: int, action: Action | None) -> Program:
-        """Return the program of a task for the slots of the action's registers; a single task has no action."""
+        """Return the program of a task for the slots of the action's registers; `action` is None for a `SingleTask`."""
         slots = (*action.inputs, *action.outputs) if action is not None else ()
         key = (task, *[slot.slot for slot in slots])
         program = self._programs.get(key)

@@ -386,7 +386,8 @@ class GraphRuntime:
         """Run an action, unless its launch has failed; called by the instruction, which calls `ended` afterwards.
 
         Returns:
-            The launch to which the action belongs; None if all launches have been dropped.
+            The launch to which the action belongs; None if the machine's end or an error of the actors has dropped all
+            launches.
         """
         task = action.actor.id  # type: ignore[union-attr]
         launch, micro = self._launch_of(task)

@@ -107,8 +107,8 @@ def plan_from_json(kind: type[Plan], text: str) -> Plan:
     """The plan from a text of `plan_to_json`; `kind` is the class `Plan`.
 
     Raises:
-        ValueError: if the text is damaged or of another version of the format, or the plan could not run; names the
-            place.
+        ValueError: if the text is no plan in this version of the format, or has actors that could not run; names the
+            place.  Whether the plan fits a job or a machine is not checked.
     """
     plan: Plan = read(text, _PLAN, {PLAN_VERSION: partial(_plan, kind)})
     return plan

@@ -7,10 +7,7 @@ from .policy import InstructionPolicy
 
 
 class TouchTensors(InstructionPolicy):
-    """An instruction without work, which ends after all earlier instructions that use one of `blobs`.
-
-    On a stream other than those instructions' it is launched only when they have ended.
-    """
+    """An instruction without work, which ends after all earlier instructions that use one of `blobs`."""
 
     __slots__ = ("blobs",)
 

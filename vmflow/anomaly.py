@@ -53,7 +53,8 @@ class detect_anomaly:
 class set_detect_anomaly:
     """Switch the check of op results for nan and inf on or off, for this thread or task and tasks it starts later.
 
-    As a context manager, switch the check back at the end of the block; see `detect_anomaly`.  Raises no errors itself.
+    The call itself switches, not ``with``; the end of a ``with`` block switches back.  See `detect_anomaly`.  Raises no
+    errors itself.
 
     Args:
         mode: whether to check.

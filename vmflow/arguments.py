@@ -10,7 +10,7 @@ import numpy as np
 
 
 def is_integer(value: Any) -> bool:
-    """Return whether `operator.index` makes an int of `value`, as of integers and tensors of one; a bool is none.
+    """Return whether `operator.index` makes an int of `value`, as of integers and tensors of one; not of a Python bool.
 
     Example:
         >>> from vmflow.arguments import is_integer

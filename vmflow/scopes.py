@@ -143,7 +143,7 @@ class scope:
 
 
 def current_scope() -> Scope | None:
-    """The innermost scope that is open in this task or thread; None if there is none.
+    """The scope to which ops called here belong; None if there is none.
 
     Example:
         >>> with flow.scope() as scope:

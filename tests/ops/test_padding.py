@@ -98,6 +98,7 @@ def test_strided_input() -> None:
         (ValueError, "'reflect' can add at most 2 elements to dimension 1 of size 3", ((3, 0), "reflect")),
         (ValueError, "'circular' can add at most 3", ((0, 4), "circular")),
         (TypeError, "expected integers", ((1.5, 0),)),
+        (TypeError, "expected a tensor or a number, got str", ((-1, 0), "constant", "a")),
     ],
 )
 def test_bad_arguments(error: type[Exception], message: str, arguments: tuple[Any, ...]) -> None:

@@ -162,10 +162,10 @@ class GradScaler:
             return largest_of_ranks(total, gradients)
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Take an optimizer's step, which changes nothing if a gradient is infinite or NaN.
+        """Take an optimizer's step; if enabled, the step changes nothing if a gradient is infinite or NaN.
 
-        If the optimizer's class overrides `Optimizer.step`, this call first waits to know whether gradients are finite;
-        the result is that of the overridden `step`, or None.
+        If enabled, and if the optimizer's class overrides `Optimizer.step`, this call first waits to know whether
+        gradients are finite.  The result is that of the optimizer's `step`, or None.
 
         Args:
             optimizer: an optimizer whose parameters' gradients come from a scaled loss.
@@ -173,7 +173,8 @@ class GradScaler:
 
         Raises:
             RuntimeError: if enabled, when `step` was called for this optimizer since the last `update` already.
-            ValueError: if enabled, for a closure, whose loss is not scaled, or as `unscale_`.
+            ValueError: if enabled, for a closure, whose loss is not scaled, for the keyword `closure` even if it is
+                None, or as `unscale_`.
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)

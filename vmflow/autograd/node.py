@@ -258,7 +258,7 @@ class Node:
         """Release the saved tensors; another backward pass that needs some of them is an error."""
 
     def where(self) -> str:
-        """The place where the node was made, for messages, such as the user's line."""
+        """What the node comes from, for messages: the user's line, or a name."""
         raise NotImplementedError
 
     def name(self) -> str:

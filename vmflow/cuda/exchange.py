@@ -1,7 +1,9 @@
 """Memory of CUDA devices shared with other libraries, with the work of both libraries ordered on streams.
 
-A value need not be computed when its memory is lent.  So the borrower names a stream: its work on that stream runs
-after the lender's earlier work on the memory.  The host waits until the lender's work is launched, not until it ends.
+A value need not be computed when its memory is lent.  With DLPack, the borrower names a stream: the borrower's work on
+that stream runs after the lender's earlier work on the memory, unless the borrower asks for no order.  With
+``__cuda_array_interface__``, the lender names its stream, and the borrower orders its own work.  The host waits until
+the lender's work is launched, and sometimes until that work ends.
 
 numpy makes and reads the capsules of DLPack, for arrays with addresses on a device.  It never reads an element.
 """

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 LIBRARY: Final = "libcuda.so.1"
 
-# Error numbers of the CUDA driver API.
+# Two error numbers of the CUDA driver API.
 NOT_INITIALIZED: Final = 3
 NO_DEVICE: Final = 100
 

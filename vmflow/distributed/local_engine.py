@@ -141,7 +141,7 @@ class Line:
 
     Attributes:
         rank: as given.
-        count: the number of started operations.
+        count: the number of operations begun, without those of kind "leave".
         warnings: by meeting place and group, the errors of operations that failed before this rank started them.
         silent: whether a fault has cut this rank off from the others.
         held_back: starts an operation that a fault has put behind the next one; None without one.

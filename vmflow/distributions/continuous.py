@@ -411,7 +411,7 @@ class MultivariateNormal(Distribution):
 
     @property
     def scale_tril(self) -> Tensor:
-        """The lower triangular L with ``L @ L.mT`` the covariance."""
+        """The lower triangular L with ``L @ L.mT`` the covariance; the one given, if `scale_tril` was given."""
         return self._matrix if self._name == "scale_tril" else self._factor
 
     @property

@@ -1,4 +1,4 @@
-"""`RankedLayer`, the base of layers in 1, 2 and 3 spatial dimensions, and `with_sections`, for their docstrings."""
+"""`RankedLayer`, the base of layers in 1, 2 and 3 spatial dimensions, and `with_sections`, for layers' docstrings."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from vmflow.kernels.problems.fused import Fused, FusedStep
 from .elementwise.inference import ELEMENTWISE
 from .table import OPS, Attributes, Form, Inferred, Kinds, Metas, OpExpr, OpPlan, Size, decoded
 
-# One elementwise op inside a fused op: (its name in the op table, its attributes, its scalars as of `encoded`, the
-# numbers of its operands).  Operands are numbered: first the fused op's inputs, then the results of its steps.
+# One elementwise op inside a fused op: (its name in the op table, its attributes, its scalars as strings, see
+# `table.encoded`, the numbers of its operands).  Operands are numbered: first the fused op's inputs, then the results
+# of its steps.
 Step: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]
 
 # Ops that can be fused, though they are not in `ELEMENTWISE`.

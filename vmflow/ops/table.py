@@ -380,7 +380,7 @@ def normalize_dim(name: str, dim: int, rank: int) -> int:
     """Convert a dimension that may count from the end to its number from the front; a 0-d tensor counts as a vector.
 
     Raises:
-        TypeError: if `dim` is no integer, or a bool.
+        TypeError: if `dim` is no integer as of `is_integer`.
         IndexError: if a tensor of `rank` dimensions has no dimension `dim`.
     """
     # A bool is an int, but is refused as a dimension: the caller of x.sum(True) means keepdim.

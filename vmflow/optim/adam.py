@@ -67,7 +67,7 @@ class Adam(_Averaging):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings out of range.
+        ValueError: for settings out of range; a tensor `lr` may have any value.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -128,7 +128,7 @@ class AdamW(Adam):
     Parameters have any shape.
 
     Raises:
-        ValueError: for settings out of range.
+        ValueError: for settings out of range; a tensor `lr` may have any value.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -157,7 +157,7 @@ class NAdam(_Averaging):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings out of range.
+        ValueError: for settings out of range; a tensor `lr` may have any value.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -215,7 +215,7 @@ class RAdam(_Averaging):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings out of range.
+        ValueError: for settings out of range; a tensor `lr` may have any value.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -265,7 +265,7 @@ class Adamax(_Averaging):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings out of range.
+        ValueError: for settings out of range; a tensor `lr` may have any value.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -315,7 +315,7 @@ class LAMB(_Averaging):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings out of range, and for `amsgrad`.
+        ValueError: for settings out of range, and for `amsgrad`; a tensor `lr` may have any value.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)

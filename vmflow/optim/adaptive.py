@@ -25,7 +25,7 @@ class Adagrad(Optimizer):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings out of range.
+        ValueError: for settings out of range; a tensor `lr` may have any value.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -94,7 +94,7 @@ class Adadelta(Optimizer):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings out of range.
+        ValueError: for settings out of range; a tensor `lr` may have any value.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -151,7 +151,7 @@ class RMSprop(Optimizer):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for negative settings.
+        ValueError: for negative settings; a tensor `lr` may have any value.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -219,7 +219,7 @@ class Rprop(Optimizer):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings out of range.
+        ValueError: for settings out of range; a tensor `lr` may have any value.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -284,7 +284,7 @@ class ASGD(Optimizer):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for a negative `lr` or `weight_decay`.
+        ValueError: for a negative number as `lr` or `weight_decay`.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)

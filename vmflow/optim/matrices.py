@@ -35,7 +35,7 @@ class Adafactor(Optimizer):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings out of range.
+        ValueError: for settings out of range; a tensor `lr` may have any value.
         TypeError: for complex parameters.
 
     Example:
@@ -165,7 +165,8 @@ class Muon(Optimizer):
             "match_rms_adamw" is ``0.2 * sqrt(max(rows, columns))``.
 
     Raises:
-        ValueError: for parameters that are not matrices, and for settings out of range.
+        ValueError: for parameters that are not matrices, and for settings out of range; a tensor `lr` may have any
+            value.
         TypeError: for complex parameters.
 
     Example:

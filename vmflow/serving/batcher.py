@@ -500,7 +500,7 @@ class Batcher:
             self._deliver(outcomes[start : start + _DELIVERED_TOGETHER], self._loop.time())
 
     def _computed(self, batch: Batch, requests: int, begin: float) -> float:
-        """Count a batch of so many requests that ends now, and note its pace; return the time, on the loop's clock."""
+        """Count a batch that ends now; tell the batch's pace, if any, the duration; return the loop's time."""
         end = self._loop.time()
         if batch.pace is not None:
             batch.pace.took(end - begin)

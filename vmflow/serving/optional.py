@@ -15,7 +15,7 @@ def required(module: str, extra: str, feature: str) -> Any:
         feature: the part of vmflow that needs the module; for the message.
 
     Raises:
-        ImportError: if the module is not installed; the message says how to install it.
+        ImportError: if the module cannot be imported; the message says how to install it.
     """
     try:
         return importlib.import_module(module)

@@ -245,7 +245,7 @@ class Driver:
         return list(self._launched)
 
     def take_launched(self) -> list[Instruction]:
-        """Remove and return the instructions that the engine has launched and that have not run, nor will be run."""
+        """Remove and return the launched instructions that have not run; they will not be run."""
         taken = list(self._launched)
         self._launched.clear()
         return taken

@@ -119,7 +119,7 @@ class Lifecycle:
         machine.driver.refuse()
         deadline = time.monotonic() + timeout
         lock = machine.driver.turn_lock
-        # The turn lock may be this thread's own, if a signal handler that interrupts a turn closes the machine.
+        # The turn lock may be this thread's own, as when a signal handler that interrupts a turn closes the machine.
         if lock.owner == threading.get_ident() or not lock.acquire(timeout=max(timeout, _A_TURN)):
             self.state = "aborted"  # a turn or an inline kernel takes longer than the timeout, or calls this itself
             lock.when_free(self._end_later)

@@ -523,4 +523,4 @@ def _note_time(event: EmulatedEvent, device: SimulatedDevice) -> None:
 
 
 def _ignore(error: BaseException) -> None:
-    """Ignore an error of the simulated device: the event's time is not noted."""
+    """Ignore an error of the simulated device; because of the error, the event's time is not noted."""

@@ -85,7 +85,7 @@ class FunctionBuilder:
         return self._program.registers.constant(values)
 
     def symbol(self, name: str) -> int | None:
-        """The address of a variable or kernel parameter in its own state space, or None."""
+        """The address of a variable or kernel parameter in its own state space; None if none has this name."""
         if name in self._local:
             return self._local[name]
         if name in self._program.shared:

@@ -86,7 +86,7 @@ def _largest_of_bag(problem: Problem, values: Array, bag: Array, out: Array | No
     (bags,) = problem.attributes
     result = np.full(problem.outputs[0].shape, -1, np.int64)
     kept = np.flatnonzero(bag >= 0)
-    # The rows of a bag are neighbours, and the bags' numbers ascend.
+    # Among the kept rows, those of a bag are neighbours, and the bags' numbers ascend.
     borders = np.searchsorted(bag[kept], np.arange(bags + 1))
     for number in range(bags):
         places = kept[borders[number] : borders[number + 1]]

@@ -97,7 +97,10 @@ def normal_quantile(probability: NDArray[Any]) -> NDArray[Any]:
 
 
 def ratio(x: NDArray[Any], numerator: tuple[float, ...], denominator: tuple[float, ...]) -> NDArray[Any]:
-    """Compute the ratio of two polynomials at `x`, given by coefficients from the highest power down."""
+    """Compute the ratio of two polynomials at `x`, of floating dtype.
+
+    Each polynomial is given by two or more coefficients, from the highest power down.
+    """
     top = x * numerator[0]
     for coefficient in numerator[1:-1]:
         top += coefficient

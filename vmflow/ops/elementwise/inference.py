@@ -1,8 +1,8 @@
 """The function `elementwise`, with which other modules declare elementwise ops, and the inference of their results.
 
-Shapes broadcast as in numpy.  dtypes promote as in PyTorch: the highest category (bool, integer, floating, complex) of
-the operands decides.  Python numbers, and 0-d tensors beside others, may raise the category, but not widen a dtype of
-their category.
+Shapes broadcast as in numpy.  As in PyTorch, the highest category of the operands' dtypes (bool, integer, floating,
+complex) is the category of the promoted dtype.  Python numbers, and 0-d tensors beside others, may raise the category,
+but not widen a dtype of their category.
 
 The module `pointwise` has functions that declare ops and the functions of `vmflow` that call them.
 """
@@ -55,7 +55,7 @@ ELEMENTWISE: set[str] = set()
 
 
 def result_dtype(metas: Metas, kinds: Kinds = ()) -> DType:
-    """Return the dtype to which tensors of these metas and numbers of the types `kinds` promote, as in PyTorch."""
+    """Return the dtype to which tensors of these metas and numbers of the types `kinds` promote; see the module."""
     if len(metas) == 1 and not kinds:
         return metas[0].dtype
     with_dims = [meta.dtype for meta in metas if meta.shape]

@@ -79,9 +79,7 @@ _DISTINCT = OpExpr("distinct", _infer_distinct, Form(1, _Compared), "searching")
 
 
 def _distinct(name: str, input: Tensor, dim: int | None, consecutive: bool, inverse: bool, counts: bool) -> Any:
-    """Compute `unique`, or `unique_consecutive` if `consecutive`: return the distinct elements.
-
-    With `inverse` or `counts`, return a tuple that also has the index of each element, or the counts."""
+    """Compute `unique`, or `unique_consecutive` if `consecutive`; return the result of that function."""
     axis = None if dim is None else _slices(name, input, dim)
     inverse, counts = flag(name, "return_inverse", inverse), flag(name, "return_counts", counts)
 

@@ -95,9 +95,12 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
     Raises:
         TypeError: if a number in `pad` is no integer, or `value` is no number or complex for real elements.
-        ValueError: for an odd number of numbers, more pairs than dimensions, more elements removed or copied than
-            there are, an unknown mode, or a `value` out of the dtype's range; in modes other than "constant" also for a
-            `value` other than 0, and for pairs that leave out none or more than two of the first dimensions.
+        ValueError: for an odd number of numbers, more pairs than dimensions, more elements removed than there are, an
+            unknown mode, or a `value` out of the dtype's range; in modes other than "constant" also for a `value` other
+            than 0, for pairs that leave out none or more than two of the first dimensions, and for more elements added
+            at one end than the dimension has ("circular"), than it has without the border element ("reflect"), or than
+            0 if it has none.
+        OverflowError: if `value` is an integer that neither int64 nor uint64 holds.
 
     Example:
         >>> flow.nn.functional.pad(flow.tensor([1, 2]), (1, 2), value=9)
@@ -128,10 +131,10 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             length = size + min(before, 0) + min(after, 0)
             input = input.narrow(axis, max(-before, 0), length)
             pairs[axis] = max(before, 0), max(after, 0)
+    element = fitting("pad", 0 if value is None else value, input.dtype)
     if not any(before or after for before, after in pairs):
         return input.clone()
     if mode == "constant":
-        element = fitting("pad", 0 if value is None else value, input.dtype)
         return _interpreter.dispatch(_PAD, (input,), tuple(pairs), (element,))
     return _from_within(input, pairs, mode)
 
