@@ -194,7 +194,7 @@ class GraphConfig:
         """Do nothing: the smallest of the memory layouts that are tried is taken.  For programs written for OneFlow."""
 
     def enable_compress_memory(self, mode: bool = True) -> None:
-        """Do nothing: a search tries to improve memory layouts clearly above the lower bound anyway.
+        """Do nothing: vmflow searches for smaller memory layouts anyway, where they seem possible.
 
         For programs written for OneFlow.
         """

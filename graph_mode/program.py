@@ -344,7 +344,7 @@ class Program:
         return self._placed(place, op) or [self._step(op)]
 
     def _placed(self, place: int, op: JobOp) -> list[Step] | None:
-        """The steps that an op's kernel prepares for arrays at fixed addresses, or None."""
+        """The steps that an op's kernel prepares for arrays at fixed addresses; None if `_step` makes the op's step."""
         if op.kind not in ("call", "into") or op.scalars:
             return None
         if place not in self._kernels:

@@ -225,7 +225,7 @@ def _key(place: Cell | Global | Member | ClassMember) -> tuple[int, str]:
 
 
 def _members_of_classes(function: FunctionType, kinds: list[type]) -> Iterator[ClassMember]:
-    """The changeable attributes that the function's code names, of these classes and of classes among the values."""
+    """The changeable attributes that the function's code names, of these classes and of classes under such names."""
     names = _names(function.__code__, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"))
     waiting = list(dict.fromkeys(kinds))
     seen = set(waiting)

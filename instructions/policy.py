@@ -109,7 +109,10 @@ class InstructionPolicy:
         raise NotImplementedError
 
     def give_back_early(self, instruction: Instruction) -> None:
-        """Free the memory now if `instruction` is a `ReleaseTensor`; the caller knows that nothing will use it."""
+        """If `instruction` is a `ReleaseTensor`, free the memory as early as its device allows.
+
+        The caller knows that nothing will use the memory.
+        """
 
     def describe(self) -> str:
         """Return the name, mostly with the operands' shapes and dtypes, for a note added to an exception."""

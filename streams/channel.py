@@ -114,23 +114,24 @@ class Channel(Protocol):
         failure: BaseException | None,
         place: str,
     ) -> Work:
-        """Take part in an operation, behind all that were started before.
+        """Start this rank's part in an operation; operations of different groups do not wait for each other.
 
         Args:
             operation: the operation.
             given: flat, the elements that this rank gives; None if it gives none.
             gotten: flat, for the elements that it gets; None if it gets none.  Both are in use until the work ends.
-            failure: the reason why this rank has no elements to give, or None; with one, all ranks' parts fail.
+            failure: the reason why this rank has no elements to give, or None; with a reason,
+                the operation fails on all its ranks.
             place: the user's line, for messages.
         """
         ...
 
     def reached(self, count: int) -> bool:
-        """Whether the first `count` operations have ended."""
+        """Whether the `count` operations that were started first have ended."""
         ...
 
     def wait(self, count: int) -> None:
-        """Block until the first `count` operations have ended."""
+        """Block until the `count` operations that were started first have ended."""
         ...
 
     def call_when_reached(self, count: int, wake: Callable[[], None]) -> None:

@@ -88,7 +88,7 @@ class _Codegen:
         "wait": likewise, but an op waits until its kernel is compiled, also on an event loop.
 
         Raises:
-            ValueError: if it is set to something else.
+            ValueError: if `mode` is set to something else.
         """
         return _switch.LOADER.mode
 

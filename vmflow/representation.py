@@ -48,8 +48,9 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Choose how tensors are printed, in the whole process.  Options that are left out stay, except `sci_mode`.
+    """Choose how tensors are printed, in the whole process.
 
+    Without `profile`, options that are left out stay, except `sci_mode`.
     In a block of `printoptions`, the choice holds for the rest of that block.
 
     Args:

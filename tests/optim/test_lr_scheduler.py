@@ -417,6 +417,10 @@ def test_without_epochs_the_last_rate_holds_from_the_start() -> None:
     assert first_rates(lambda x: lr_scheduler.ConstantLR(x, 0.5, 0), 3) == [0.1] * 3
 
 
+def test_a_constant_rate_ends_between_epochs() -> None:
+    assert first_rates(lambda x: lr_scheduler.ConstantLR(x, 0.5, 1.5), 4) == [0.05, 0.05, 0.1, 0.1]
+
+
 @pytest.mark.parametrize("by_position", [False, True])
 def test_schedules_that_go_on_as_if_they_had_been_at_work_from_the_start(by_position: bool) -> None:
     def make(it: Any, rescaling: Any) -> Any:

@@ -21,7 +21,9 @@ _FORBIDDEN: Final[ContextVar[str | None]] = ContextVar("vmflow.packing_forbidden
 
 
 class GradientEdge(NamedTuple):
-    """A place in the graph, which `autograd.grad` and `autograd.backward` take instead of a tensor; raises no errors.
+    """A place in the graph, which `autograd.grad` takes instead of a tensor; raises no errors.
+
+    `autograd.backward` takes a place, too, except that of an op's result among its `inputs`.
 
     Attributes:
         node: the node of the op that made the tensor; for a leaf, the place where its gradient is accumulated.

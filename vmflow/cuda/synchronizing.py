@@ -1,4 +1,4 @@
-"""`synchronize`, which waits for the current virtual machine's work on all devices."""
+"""`synchronize`: await the current virtual machine's work on all devices; without a running event loop, it blocks."""
 
 from __future__ import annotations
 

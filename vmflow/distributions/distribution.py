@@ -1,7 +1,8 @@
 """The base of all distributions: shapes, sampling without gradients, and the checks of arguments.
 
 A sample has the shape ``sample_shape + batch_shape + event_shape``: the shapes of the draws of one call, of the batch
-of distributions, and of a single draw.  Constraints of values are checked only with `validate_args`.
+of distributions, and of a single draw.  With `validate_args`, the constraints of parameters and values are checked;
+without, few of them are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Invertible functions of random variables, and the distributions of their results."""
+"""Functions of random variables, and the distributions of their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .distribution import Distribution, summed
 
 
 class Transform:
-    """An invertible function with the logarithm of its Jacobian determinant.
+    """A function, mostly invertible, with the logarithm of its Jacobian determinant.
 
     Derived classes define `_call`, `_inverse` and `log_abs_det_jacobian`, `sign` if there is one, and `forward_shape`
     and `inverse_shape` if they may change the shape.

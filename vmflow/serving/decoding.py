@@ -83,7 +83,7 @@ class Decoder:
 
 
 def _inputs(body: bytes, kind: str, signature: Signature, pause: Pause | None) -> Any:
-    # Converted here, for large bodies on the thread: the session checks and copies converted arrays much faster than
+    # Converted here, for large JSON on the thread: the session checks and copies converted arrays much faster than
     # lists.
     arrays, _ = signature.arrays(inputs_of(body, kind, signature, pause))
     return signature.packed(arrays)

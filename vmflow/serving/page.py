@@ -1,5 +1,5 @@
 """The page of a served session: its load as numbers and curves, and a pad to draw a digit on if the session takes
-such images.
+one floating-point image of 8 x 8 or 28 x 28 pixels.
 
 Its script asks the server for counts and predictions.
 """

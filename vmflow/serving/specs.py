@@ -71,7 +71,7 @@ class TensorSpec:
     Attributes:
         shape: sizes, and `Dim` where they differ.
         dtype: of the array; values are converted to the same or a wider kind: integers to floats, not the reverse.
-        pad: the value that a `Dim` is filled up with, converted to `dtype`.
+        pad: the value that a `Dim` is filled up with, converted to `dtype`, within whose range it must be.
         finite: whether nan and inf are refused.
 
     Raises:

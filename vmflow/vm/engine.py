@@ -1,8 +1,8 @@
 """`VirtualMachineEngine` decides when instructions may run.  It runs none itself: events in, decisions out.
 
-It uses no thread, event loop, clock or array.  The events are calls, mostly of `receive`, `completed` and `failed`;
-the decisions are the instructions that `schedule` returns, to be launched now, in order.  The driver (see `driver`)
-launches them and reports their ends.
+It uses no thread, event loop, clock or array.  The events are instructions appended to `pending`, and calls, mostly of
+`completed` and `failed`; the decisions are the instructions that `schedule` returns, to be launched now, in order.  The
+driver (see `driver`) launches them and reports their ends.
 
 The lists of instructions, named as in OneFlow:
 

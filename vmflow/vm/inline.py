@@ -1,9 +1,10 @@
 """`submit`: runs an op's call inline if that is possible now, else issues it as an instruction.
 
-A call runs inline only if no instruction is outstanding, no worker is needed, its scope is not dropped, and it need not
-wait to be fused with later ops.  Under an event loop, inline calls may begin only within `turn_budget` seconds of the
-first one in each turn of the loop.  Further calls are issued and wait for the loop's next turn, and so do the
-coroutines that await their results.  Otherwise coroutines that await only small ops would never let the loop run.
+A call runs inline only if no instruction is pending or lively, no worker is needed, the call's scope is not being
+dropped, and the call need not wait to be fused with later ops.  Under an event loop, inline calls may begin only within
+`turn_budget` seconds of the first one in each turn of the loop.  Further calls are issued and wait for the loop's next
+turn, and so do the coroutines that await their results.  Otherwise coroutines that await only small ops would never let
+the loop run.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class _Function:
         self._signature = _signature(theirs)
         self._name = name
         self._calls = calls
-        # The operand dtypes of CuPy's loops, if the function is a ufunc.
+        # The operand dtypes of the loops of CuPy's function; empty if that is no ufunc, or without CuPy.
         self._loops = [each.split("->")[0] for each in getattr(theirs, "types", ())]
         # The combinations of operand dtypes for which a loop was found.
         self._taken: set[tuple[Any, ...]] = set()

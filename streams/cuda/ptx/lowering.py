@@ -274,7 +274,10 @@ def from_register(held: DType, scalar: Scalar) -> Convert | None:
 
 
 def _widener(held: DType, bits: DType, dtype: DType) -> Convert:
-    """Make a conversion that puts zero bits in front, for instance of a shared address of 32 bits."""
+    """Make a conversion from `held` to the wider `dtype`, with zero bits in front, for instance of a shared address.
+
+    `bits` is the unsigned dtype of the size of `dtype`.
+    """
     whole = UNSIGNED[held.itemsize]
 
     def widen(values: Array) -> Array:

@@ -124,7 +124,7 @@ def _merged(old: Array, mine: Array) -> Array:
 
 
 class Shadow:
-    """The last accesses to each piece of a memory."""
+    """The last accesses to each piece, of a fixed number of bytes, of a memory."""
 
     def __init__(self, pieces: int, clock: Clock) -> None:
         self._clock = clock

@@ -1,6 +1,6 @@
 """Sharding rules of products: of matrices, linear layers and convolutions.
 
-A split of a dimension that is summed over gives partial sums.
+A rule that accepts a split of a dimension that is summed over gives partial sums.
 """
 
 from __future__ import annotations

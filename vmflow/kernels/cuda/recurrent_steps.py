@@ -50,7 +50,7 @@ class Step(NamedTuple):
 
     def arrays(self, every: Named, each: Named) -> Named:
         """Return a kernel's arrays by name: this step's rows of the arrays `every` (of all steps), the rows of the
-        states and cells before it, and the arrays `each` (of all sequences).
+        states and cells from which the step continues, and the whole arrays `each` (with a row for each sequence).
         """
         named = {name: self.of(array) for name, array in every.items()} | each
         named["state_before"] = self.before_of(every["states"])

@@ -405,8 +405,8 @@ _NUMBERS: Final = ("many", "step", "skipped", "stretch")
 
 @lru_cache(None)
 def _begin(how: Combination, given: str, wanted: str) -> Walk:
-    """Build a program whose thread for a stretch combines the stretch's first values, if they have the last key of the
-    stretch before.
+    """Build a program that writes to `partial`, for each stretch that begins with the last key of the stretch before,
+    its values of that key, combined, unless that key is `skipped`; `_combine` reads `partial`.
     """
     counted = "bound(n, many, key + 1) - bound(0, n, key)" if "count" in how.take else "0"
     lines = (

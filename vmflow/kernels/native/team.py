@@ -36,7 +36,8 @@ _MOST_THREADS: Final = 256
 # See team.c.
 Job: TypeAlias = "array[int]"
 
-# Threads share elementwise loops in multiples of this many elements, so that two seldom write to one cache line.
+# Threads share innermost elementwise loops in multiples of this many elements, so that two seldom write to one cache
+# line.
 TOGETHER: Final = 64
 
 

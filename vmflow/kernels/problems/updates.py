@@ -3,8 +3,9 @@
 An update's kernel takes the arrays that it reads, and the arrays that it writes and may read.
 
 Updates of optimizers read the gradients, followed by the learning rate if that is an array: the setting `lr` is None
-then.  They write the parameters, followed by the state arrays of each parameter in its shape, one kind after the other,
-and each parameter's numbers, such as its count of steps.  An optimizer's class lists its kinds of state, in order.
+then, else the learning rate.  They write the parameters, followed by the state arrays of each parameter in its shape,
+one kind after the other, and each parameter's numbers, such as its count of steps.  An optimizer's class lists its
+kinds of state, in order.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class SGD(NamedTuple):
     """Settings of the update "sgd".  State: the momentum buffers, if there is momentum.
 
     Attributes:
-        lr, momentum, dampening, weight_decay, nesterov, maximize: those of `vmflow.optim.SGD`.
+        lr: see the module.
+        momentum, dampening, weight_decay, nesterov, maximize: those of `vmflow.optim.SGD`.
         filled: for each momentum buffer, a list of one bool: whether it holds a sum, of earlier steps or loaded.  The
             kernel reads and sets the bool, since only then is it known whether earlier steps were dropped.
     """
@@ -51,7 +53,8 @@ class Adam(NamedTuple):
     State: both moment averages, with `amsgrad` the largest second moment so far, and the count of steps.
 
     Attributes:
-        lr, eps, weight_decay, amsgrad, maximize: those of `vmflow.optim.Adam`.
+        lr: see the module.
+        eps, weight_decay, amsgrad, maximize: those of `vmflow.optim.Adam`.
         beta1, beta2: the `betas` of `vmflow.optim.Adam`.
         decoupled: whether the weight decay is applied to the parameters and not to the gradients, as in AdamW.
         corrected: whether the averages are corrected for their beginning at 0.
@@ -72,7 +75,8 @@ class NAdam(NamedTuple):
     """Settings of the update "nadam".  State: both moment averages, the count of steps, and the product of the momenta.
 
     Attributes:
-        lr, eps, weight_decay, momentum_decay, maximize: those of `vmflow.optim.NAdam`.
+        lr: see the module.
+        eps, weight_decay, momentum_decay, maximize: those of `vmflow.optim.NAdam`.
         beta1, beta2, decoupled: see `Adam`.
     """
 
@@ -90,7 +94,8 @@ class RAdam(NamedTuple):
     """Settings of the update "radam".  State: both moment averages, and the count of steps.
 
     Attributes:
-        lr, eps, weight_decay, maximize: those of `vmflow.optim.RAdam`.
+        lr: see the module.
+        eps, weight_decay, maximize: those of `vmflow.optim.RAdam`.
         beta1, beta2, decoupled: see `Adam`.
     """
 
@@ -107,7 +112,8 @@ class Adamax(NamedTuple):
     """Settings of the update "adamax".  State: the gradient's average and infinity norm, and the count of steps.
 
     Attributes:
-        lr, eps, weight_decay, maximize: those of `vmflow.optim.Adamax`.
+        lr: see the module.
+        eps, weight_decay, maximize: those of `vmflow.optim.Adamax`.
         beta1, beta2: the `betas` of `vmflow.optim.Adamax`.
     """
 
@@ -123,7 +129,8 @@ class LAMB(NamedTuple):
     """Settings of the update "lamb".  State: both moment averages, and the count of steps.
 
     Attributes:
-        lr, eps, weight_decay, maximize: those of `vmflow.optim.LAMB`.
+        lr: see the module.
+        eps, weight_decay, maximize: those of `vmflow.optim.LAMB`.
         beta1, beta2, decoupled, corrected: see `Adam`.
     """
 
@@ -143,7 +150,8 @@ class ASGD(NamedTuple):
     State: averages of the parameters, the count of steps, and the next step's learning rate and weight in the average.
 
     Attributes:
-        lr, lambd, alpha, t0, weight_decay, maximize: those of `vmflow.optim.ASGD`.
+        lr: see the module.
+        lambd, alpha, t0, weight_decay, maximize: those of `vmflow.optim.ASGD`.
     """
 
     lr: float | None
@@ -158,7 +166,8 @@ class Adagrad(NamedTuple):
     """Settings of the update "adagrad".  State: the sum of the gradients' squares, and the count of steps.
 
     Attributes:
-        lr, lr_decay, eps, weight_decay, maximize: those of `vmflow.optim.Adagrad`.
+        lr: see the module.
+        lr_decay, eps, weight_decay, maximize: those of `vmflow.optim.Adagrad`.
     """
 
     lr: float | None
@@ -172,7 +181,8 @@ class Adadelta(NamedTuple):
     """Settings of the update "adadelta".  State: averages of the squared gradient and squared step, the count of steps.
 
     Attributes:
-        lr, rho, eps, weight_decay, maximize: those of `vmflow.optim.Adadelta`.
+        lr: see the module.
+        rho, eps, weight_decay, maximize: those of `vmflow.optim.Adadelta`.
     """
 
     lr: float | None
@@ -189,7 +199,8 @@ class RMSprop(NamedTuple):
     if `centered`, and the count of steps.
 
     Attributes:
-        lr, alpha, eps, weight_decay, momentum, centered, maximize: those of `vmflow.optim.RMSprop`.
+        lr: see the module.
+        alpha, eps, weight_decay, momentum, centered, maximize: those of `vmflow.optim.RMSprop`.
     """
 
     lr: float | None
@@ -207,7 +218,8 @@ class Rprop(NamedTuple):
     State: the previous gradient, with 0 where its sign had changed; the step sizes; and the count of steps.
 
     Attributes:
-        lr, maximize: those of `vmflow.optim.Rprop`; `lr` is read in a parameter's first step only.
+        lr: see the module; read in a parameter's first step only.
+        maximize: that of `vmflow.optim.Rprop`.
         shrink, grow: the factors of a step size where the gradient's sign has changed, and where it is the same.
         least, most: the smallest step size and the largest.
     """

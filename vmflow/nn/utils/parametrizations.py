@@ -185,7 +185,7 @@ class _Orthogonal(Module):
     """Computes an orthogonal matrix from an unconstrained matrix; see `orthogonal`.
 
     Attributes:
-        base: an orthogonal matrix by which the result is multiplied, None before `right_inverse` is called; missing
+        base: an orthogonal matrix by which the result is multiplied, None until `right_inverse` sets it; missing
             without `use_trivialization`.
     """
 

@@ -306,7 +306,10 @@ def _published(
 
 
 def change_by(op: OpExpr, also: tuple[str, ...] = ()) -> None:
-    """Declare the in-place method, such as ``exp_``, of an op of one tensor; `also` are more names of its function."""
+    """Declare the in-place method, such as ``exp_``, of an op of one tensor.
+
+    `also` are more names of the op's function; each without leading underscores, with "_" added, names the method, too.
+    """
 
     def form(input: Tensor) -> Tensor:
         return into(op, input, (input,))

@@ -1,4 +1,4 @@
-"""Exponentials, logarithms, roots, trigonometric and hyperbolic functions."""
+"""Most exponentials, logarithms, roots, trigonometric and hyperbolic functions."""
 
 from __future__ import annotations
 

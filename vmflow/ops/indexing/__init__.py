@@ -1,1 +1,1 @@
-"""Ops that read or write chosen elements."""
+"""Most ops that read or write chosen elements."""

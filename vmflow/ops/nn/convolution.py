@@ -91,6 +91,7 @@ def _checked_geometry(window: _Window, metas: Metas) -> Geometry:
 
     Raises:
         TypeError, ValueError: for operands that do not fit.
+        RuntimeError: for operands on several devices.
     """
     source, weight, *bias = metas
     rank = len(window.stride)
@@ -154,6 +155,7 @@ def _checked_gradient(window: _Window, source: TensorMeta, weight: TensorMeta, g
 
     Raises:
         TypeError, ValueError: for operands that do not fit.
+        RuntimeError: for operands on several devices.
     """
     whole = _checked_geometry(window, (source, weight))
     rank = len(window.stride)

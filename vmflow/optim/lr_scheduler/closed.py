@@ -70,7 +70,9 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Use the initial learning rates times `factor` in the first `total_iters` epochs, then the initial rates.
+    """Multiply the learning rates by `factor` in epoch 0, and divide them by `factor` after `total_iters` epochs.
+
+    If `factor` is 0, the initial rates return instead.
 
     Raises:
         TypeError, KeyError: as for `LRScheduler`.
@@ -96,7 +98,7 @@ class ConstantLR(LRScheduler):
     def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return self.scaled(self.factor if self.total_iters > 0 else 1.0)
-        if self.last_epoch != self.total_iters:
+        if not self.last_epoch - 1 < self.total_iters <= self.last_epoch:
             return self.present()
         return self.scaled(1 / self.factor) if self.factor else list(self.base_lrs)
 
@@ -454,7 +456,7 @@ class LambdaLR(_ByFunction):
 
 
 class MultiplicativeLR(_ByFunction):
-    """Multiply the present learning rates by a function of the epoch's number, in each epoch but the first.
+    """Multiply the present learning rates by a function of the epoch's number, except in the constructor.
 
     Args:
         optimizer: the optimizer whose learning rates to set.
