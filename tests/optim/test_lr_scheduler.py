@@ -418,7 +418,7 @@ def test_without_epochs_the_last_rate_holds_from_the_start() -> None:
 
 
 def test_a_constant_rate_ends_between_epochs() -> None:
-    assert first_rates(lambda x: lr_scheduler.ConstantLR(x, 0.5, 1.5), 4) == [0.05, 0.05, 0.1, 0.1]
+    assert first_rates(lambda x: lr_scheduler.ConstantLR(x, 0.5, 1.5), 4) == [0.05, 0.05, 0.1, 0.1]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("by_position", [False, True])
