@@ -10,7 +10,7 @@ import numpy as np
 
 
 def is_integer(value: Any) -> bool:
-    """Return whether `value` is an integer of Python or numpy, or a tensor of one integer or bool; a Python bool is none.
+    """Return whether `value` is an integer of Python or numpy, or a tensor of one integer or bool; a bool is none.
 
     Example:
         >>> from vmflow.arguments import is_integer
