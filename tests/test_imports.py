@@ -25,7 +25,7 @@ ROOT = Path(vmflow.__file__).parent
 # Modules that all may import, and that import none but each other.
 VOCABULARY = (
     *("vmflow.arguments", "vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors", "vmflow.forking"),
-    *("vmflow.markup", "vmflow.native"),
+    *("vmflow.markup", "vmflow.native", "vmflow.open_blocks"),
 )
 
 # Each may import itself, the layers before it and the vocabulary.  All other modules are the eager front.

@@ -9,14 +9,16 @@ from typing import Final
 from .arguments import is_integer
 from .context import MODE
 from .errors import DeviceUnavailable
+from .open_blocks import OpenBlocks
 
 # The index of the CUDA device that "cuda" means, in each task and thread.
 CURRENT_CUDA: Final[ContextVar[int]] = ContextVar("vmflow.cuda.device", default=0)
 
-# For each open ``with device`` block of this task or thread, from the outermost on: its device, and the default device
-# of new tensors before the block, which its end restores.  A `device` cannot keep this, since all tasks share the
-# object.
-_OUTER: Final[ContextVar[tuple[tuple[device, device | None], ...]]] = ContextVar("vmflow.outer_devices", default=())
+_BLOCKS: Final = OpenBlocks(
+    "vmflow.device_blocks",
+    lambda: MODE.get().device,
+    lambda chosen: MODE.set(MODE.get().replace(device=chosen)),
+)
 
 _KINDS: Final = ("cpu", "cuda", "sim", "meta")
 
@@ -75,22 +77,11 @@ class device:
         return found if found is not None else _make(cls, type, index)
 
     def __enter__(self) -> device:
-        mode = MODE.get()
-        _OUTER.set((*_OUTER.get(), (self, mode.device)))
-        MODE.set(mode.replace(device=self))
+        _BLOCKS.enter(self, self)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        blocks = list(_OUTER.get())
-        own = [place for place, (entered, _) in enumerate(blocks) if entered is self]
-        if not own:
-            return  # the block was entered in another task, and so has changed nothing here
-        _, before = blocks.pop(own[-1])
-        if own[-1] == len(blocks):
-            MODE.set(MODE.get().replace(device=before))
-        else:  # a block that was entered later is still open; when it ends, it will restore what this block should
-            blocks[own[-1]] = (blocks[own[-1]][0], before)
-        _OUTER.set(tuple(blocks))
+        _BLOCKS.leave(self)
 
     def require(self) -> None:
         """Check that ops can run on this device.

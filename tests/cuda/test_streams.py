@@ -162,6 +162,31 @@ def test_a_block_with_a_device_may_be_left_in_another_task() -> None:
         assert flow.cuda.current_device() == 0
 
 
+def test_one_block_of_a_device_may_be_entered_by_several_tasks_at_the_same_time() -> None:
+    async def first(shared: flow.cuda.device, turns: list[asyncio.Event]) -> int:
+        flow.cuda.set_device(1)
+        with shared:
+            turns[0].set()
+            await turns[1].wait()
+        return flow.cuda.current_device()
+
+    async def second(shared: flow.cuda.device, turns: list[asyncio.Event]) -> int:
+        await turns[0].wait()
+        with shared:
+            turns[1].set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return flow.cuda.current_device()
+
+    async def program() -> list[int]:
+        turns = [asyncio.Event(), asyncio.Event()]
+        shared = flow.cuda.device(0)
+        return [*await asyncio.gather(first(shared, turns), second(shared, turns))]
+
+    with emulated():
+        assert asyncio.run(program()) == [1, 0]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_an_event_is_reached_when_the_work_before_it_has_ended(mode: str) -> None:
     with emulated(mode, 1) as devices:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Final
 
 from vmflow.devices import CURRENT_CUDA, cuda_device, device as Device
+from vmflow.open_blocks import OpenBlocks
+
+_BLOCKS: Final = OpenBlocks("vmflow.cuda.device_blocks", CURRENT_CUDA.get, CURRENT_CUDA.set)
 
 
 def current_device() -> int:
@@ -54,22 +58,16 @@ class device:
 
     def __init__(self, device: Device | str | int | None) -> None:
         self._device = device
-        # For each open block, the index of the current device before it; None for a block that changes nothing.
-        self._before: list[int | None] = []
 
     def __enter__(self) -> None:
         device = self._device
         if device is None or (isinstance(device, int) and device < 0):
-            self._before.append(None)
             return
         found = cuda_device(device)
         found.require()
-        self._before.append(CURRENT_CUDA.get())
-        CURRENT_CUDA.set(found.index)
+        _BLOCKS.enter(self, found.index)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        before = self._before.pop()
-        if before is not None:
-            CURRENT_CUDA.set(before)
+        _BLOCKS.leave(self)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Final, cast, final
 
@@ -21,6 +20,7 @@ from vmflow.errors import DeviceUnavailable
 from vmflow.instructions.builder import InstructionsBuilder, physical_run
 from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.stream_events import SharedEvent
+from vmflow.open_blocks import OpenBlocks
 from vmflow.streams import Stream as MachineStream
 from vmflow.streams.cuda.device import CudaEvent
 from vmflow.streams.cuda.policy import CudaStreamPolicy
@@ -35,9 +35,11 @@ STREAMS: Final = 32
 
 _numbers: Final = itertools.count()
 
-# For each open block of a `Stream` in this task or thread, from the outermost on: the `Stream`, and the mode's streams
-# before the block.  A `Stream` cannot keep this, since several tasks may enter it.
-_OUTER: Final[ContextVar[tuple[tuple[Any, Any], ...]]] = ContextVar("vmflow.cuda.outer_streams", default=())
+_BLOCKS: Final = OpenBlocks(
+    "vmflow.cuda.stream_blocks",
+    lambda: MODE.get().streams,
+    lambda chosen: MODE.set(MODE.get().replace(streams=chosen)),
+)
 
 
 @final
@@ -129,20 +131,13 @@ class Stream:
         return self.record_event().synchronize()
 
     def __enter__(self) -> Stream:
-        mode = MODE.get()
-        _OUTER.set((*_OUTER.get(), (self, mode.streams)))
-        MODE.set(mode.replace(streams={**(mode.streams or {}), self.device: self.kind}))
+        _BLOCKS.enter(self, {**(MODE.get().streams or {}), self.device: self.kind})
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        blocks = list(_OUTER.get())
-        own = [place for place, (entered, _) in enumerate(blocks) if entered is self]
-        if own:  # otherwise the block was entered in another task, and so has changed nothing here
-            _, before = blocks.pop(own[-1])
-            _OUTER.set(tuple(blocks))
-            MODE.set(MODE.get().replace(streams=before))
+        _BLOCKS.leave(self)
 
     def on(self, machine: VirtualMachine) -> MachineStream:
         """The stream of `machine` that runs the ops issued to this CUDA stream."""
